@@ -1,0 +1,132 @@
+"""What every workload is made of: a prompt, a kind of prompts, and the language their templates are written in."""
+
+import hashlib
+import random
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+SPLITS = ("all", "training", "held-out")
+PROMPTS_A_KIND = 600
+OWN_SOURCE, OWN_LICENCE = "templates written for avlab", "avlab's own"
+
+
+class WorkloadError(ValueError):
+    """A workload that cannot be served; its message is one sentence that says what to change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """One conversation waiting for an answer.
+
+    `turns` is a tuple of (role, content) pairs; the last one is the user's. `source` and `licence` say where
+    the words come from. `max_new_tokens` is a suggestion, in tokens of the target. `id` is made of the kind and
+    of a hash of the words, so that the same words have the same name on every machine.
+    """
+
+    kind: str
+    turns: tuple[tuple[str, str], ...]
+    source: str
+    licence: str
+    max_new_tokens: int
+    id: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "id", f"{self.kind}-{text_hash(self.text)[:12]}")
+
+    @property
+    def messages(self) -> list[dict[str, str]]:
+        """The turns as a chat template takes them: a list of {"role": ..., "content": ...}."""
+        return [{"role": role, "content": content} for role, content in self.turns]
+
+    @property
+    def text(self) -> str:
+        """Every turn in one string; what tells two prompts apart."""
+        return "\n".join(f"{role}: {content}" for role, content in self.turns)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A rung of the ladder of output entropy; one that a module of this package holds as `KIND` is found by name.
+
+    `rung` orders the ladder, the most predictable output first. `build(seed)` returns at least 200 distinct
+    prompts, the same ones for the same seed.
+    """
+
+    name: str
+    description: str
+    rung: int
+    max_new_tokens: int
+    build: Callable[[int], list[Prompt]]
+
+
+def text_hash(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def split(prompt: Prompt) -> str:
+    """The side a prompt is on: "held-out" for one in five, "training" for the others.
+
+    Decided by the words alone, so a prompt stays on its side on every machine and for every seed: what a drafter
+    was trained on is never what it is measured on. (Two prompts of one template can be on different sides.)
+    """
+    return "held-out" if int(text_hash(prompt.text)[:8], 16) % 5 == 0 else "training"
+
+
+def generator(*key: object) -> random.Random:
+    """A random generator of its own for each key, such as ("verse", seed)."""
+    return random.Random("/".join(map(str, key)))
+
+
+SLOT = re.compile(r"\{(\w+)(?::(\d+)\.\.(\d+)(?:/(\d+))?)?\}")
+
+
+def fill(template: str, slots: Mapping[str, Sequence[str]], draw: random.Random) -> str:
+    """A template with its slots filled.
+
+    `{city}` is drawn from slots["city"]; a second `{city}` repeats it; `{city_b}` is another city. `{n:2..9}` is
+    an integer from 2 to 9, `{n:10..90/5}` is 10, 15, ... or 90. A drawn value may hold slots itself.
+    """
+    chosen: dict[str, str] = {}
+
+    def value(match: re.Match[str]) -> str:
+        name, low, high, step = match.groups()
+        if name not in chosen:
+            if low is not None:
+                chosen[name] = str(draw.randrange(int(low), int(high) + 1, int(step or 1)))
+            else:
+                options = slots[name] if name in slots else slots[name.rsplit("_", 1)[0]]
+                chosen[name] = draw.choice([option for option in options if option not in chosen.values()])
+        return chosen[name]
+
+    while SLOT.search(template):
+        template = SLOT.sub(value, template)
+    return template
+
+
+def distinct(make: Callable[[int], tuple[tuple[str, str], ...]], count: int = PROMPTS_A_KIND) -> Iterator:
+    """`count` distinct results of make(0), make(1), ...; a repeated one is passed over.
+
+    Raises WorkloadError when 20 times as many tries do not yield them.
+    """
+    seen = set()
+    for attempt in range(20 * count):
+        result = make(attempt)
+        if result not in seen:
+            seen.add(result)
+            yield result
+            if len(seen) == count:
+                return
+    raise WorkloadError(f"the templates gave {len(seen)} distinct prompts where {count} were asked for.")
+
+
+def own(kind: str, max_new_tokens: int, turns: tuple[tuple[str, str], ...]) -> Prompt:
+    """A prompt made of our own words."""
+    return Prompt(kind, turns, OWN_SOURCE, OWN_LICENCE, max_new_tokens)
+
+
+def in_turn(templates: Sequence[str], draw: random.Random) -> Callable[[int], str]:
+    """Attempt number to template: every template is used equally often, in an order shuffled once."""
+    order = list(templates)
+    draw.shuffle(order)
+    return lambda attempt: order[attempt % len(order)]
