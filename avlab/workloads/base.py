@@ -1,4 +1,4 @@
-"""What every workload is made of: a prompt, a kind of prompts, and the language their templates are written in."""
+"""What every workload is made of: a prompt, a kind of prompts, and the language of their templates."""
 
 import hashlib
 import random
@@ -20,8 +20,8 @@ class Prompt:
     """One conversation waiting for an answer.
 
     `turns` is a tuple of (role, content) pairs; the last one is the user's. `source` and `licence` say where
-    the words come from. `max_new_tokens` is a suggestion, in tokens of the target. `id` is made of the kind and
-    of a hash of the words, so that the same words have the same name on every machine.
+    the words come from. `max_new_tokens` is a suggestion, in tokens of the target. `id` is made of the kind
+    and of a hash of the words, so that the same words have the same name on every machine.
     """
 
     kind: str
@@ -47,7 +47,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A rung of the ladder of output entropy; one that a module of this package holds as `KIND` is found by name.
+    """A rung of the ladder of output entropy; the one that a module holds as `KIND` is found by name.
 
     `rung` orders the ladder, the most predictable output first. `build(seed)` returns at least 200 distinct
     prompts, the same ones for the same seed.
@@ -67,10 +67,12 @@ def text_hash(text: str) -> str:
 def split(prompt: Prompt) -> str:
     """The side a prompt is on: "held-out" for one in five, "training" for the others.
 
-    Decided by the words alone, so a prompt stays on its side on every machine and for every seed: what a drafter
-    was trained on is never what it is measured on. (Two prompts of one template can be on different sides.)
+    Decided by what the user says and by nothing else, so a question stays on its side on every machine, for every
+    seed and under every system message: what a drafter was trained on is never what it is measured on. (Two
+    prompts of one template can be on different sides.)
     """
-    return "held-out" if int(text_hash(prompt.text)[:8], 16) % 5 == 0 else "training"
+    asked = "\n".join(content for role, content in prompt.turns if role == "user")
+    return "held-out" if int(text_hash(asked)[:8], 16) % 5 == 0 else "training"
 
 
 def generator(*key: object) -> random.Random:
@@ -84,8 +86,8 @@ SLOT = re.compile(r"\{(\w+)(?::(\d+)\.\.(\d+)(?:/(\d+))?)?\}")
 def fill(template: str, slots: Mapping[str, Sequence[str]], draw: random.Random) -> str:
     """A template with its slots filled.
 
-    `{city}` is drawn from slots["city"]; a second `{city}` repeats it; `{city_b}` is another city. `{n:2..9}` is
-    an integer from 2 to 9, `{n:10..90/5}` is 10, 15, ... or 90. A drawn value may hold slots itself.
+    `{city}` is drawn from slots["city"]; a second `{city}` repeats it; `{city_b}` is another city. `{n:2..9}`
+    is an integer from 2 to 9, `{n:10..90/5}` is 10, 15, ... or 90. A drawn value may hold slots itself.
     """
     chosen: dict[str, str] = {}
 

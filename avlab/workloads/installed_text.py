@@ -101,7 +101,7 @@ def reference_passages(shortest: int = 260, longest: int = 1000) -> tuple[tuple[
     """(topic, passage) pairs from the Python reference, a passage of `shortest` to `longest` characters."""
     from pydoc_data.topics import topics
 
-    passages = {}
+    passages: dict[str, str] = {}
     for topic, text in sorted(topics.items()):
         for passage in _passages_of(text, shortest, longest):
             passages.setdefault(passage, _heading(topic, text))

@@ -31,7 +31,7 @@ def numpy_passages() -> tuple[tuple[str, str], ...]:
     """(topic, passage) pairs: for numpy's functions, summary and notes of their docstring, 150 to 1,000 characters."""
     import numpy
 
-    found = {}
+    found: dict[str, str] = {}
     for name in sorted(numpy.__all__):
         documented = getattr(numpy, name, None)
         text = inspect.getdoc(documented) or ""
@@ -40,7 +40,7 @@ def numpy_passages() -> tuple[tuple[str, str], ...]:
         head, _, rest = text.partition("\nParameters\n")
         notes = rest.partition("\nNotes\n-----\n")[2].partition("\n\n")[0]
         passage = "\n\n".join(" ".join(part.split()) for part in (*head.split("\n\n"), notes) if part.strip())
-        markup = any(mark in passage for mark in (".. ", ">>>", ":math:", "::", "----"))
+        markup = any(mark in passage for mark in (".. ", ">>>", ":math:", ":ref:", "::", "----"))
         if 150 <= len(passage) <= 1000 and not markup:
             found.setdefault(passage.replace("``", "`"), f"numpy.{name}")
     return tuple((topic, passage) for passage, topic in found.items())
