@@ -1,0 +1,1 @@
+"""The mathematics of adaptive verification: arrays in, arrays out; numpy only, no input or output."""

@@ -1,0 +1,125 @@
+"""Cost tables: milliseconds by size for every size, from timed samples of some sizes.
+
+Two builders. `padded_table` is for engines that pad a batch up to the next captured size (vLLM with CUDA
+graphs); `linear_table` is for an engine that does not pad (the reference engine).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+LEAST_VERIFY_COST = 1e-6  # milliseconds; keeps the objective finite whatever was measured
+
+
+def curve_of(samples) -> tuple[np.ndarray, np.ndarray]:
+    """Timed samples [N, 2] as (size, ms), in any order, to sizes [S] ascending and their costs [S].
+
+    Cost is the median of a size's samples, then forced not to fall as size grows (a running maximum).
+    Raises ValueError if there are no samples or one is not finite.
+    """
+    samples = np.asarray(samples, dtype=np.float64).reshape(-1, 2)
+    if not len(samples) or not np.isfinite(samples).all():
+        raise ValueError(f"a cost curve needs finite (size, milliseconds) samples; got {len(samples)} rows")
+    sizes = np.unique(samples[:, 0])
+    medians = np.array([np.median(samples[samples[:, 0] == size, 1]) for size in sizes])
+    return sizes, np.maximum.accumulate(medians)
+
+
+def _extend_linearly(table: np.ndarray, sizes: np.ndarray, costs: np.ndarray) -> np.ndarray:
+    """Beyond the last sample go on with the slope between the last two."""
+    if len(sizes) > 1:
+        beyond = np.arange(len(table)) > sizes[-1]
+        slope = (costs[-1] - costs[-2]) / (sizes[-1] - sizes[-2])
+        table[beyond] = costs[-1] + slope * (np.arange(len(table))[beyond] - sizes[-1])
+    return table
+
+
+def linear_table(samples, largest: int) -> np.ndarray:
+    """Cost of sizes 0..largest in milliseconds, [largest + 1]: straight lines between samples.
+
+    Below the first sample its own cost holds; beyond the last one the last slope goes on.
+    """
+    sizes, costs = curve_of(samples)
+    return _extend_linearly(np.interp(np.arange(largest + 1), sizes, costs), sizes, costs)
+
+
+def padded_table(samples, largest: int, captured: int = 0) -> np.ndarray:
+    """Cost of sizes 0..largest in milliseconds, [largest + 1], as vLLM 0.33 builds it.
+
+    captured: largest captured size. Up to it a size costs what the next sampled size costs, since execution
+    pads; beyond it straight lines between the samples that lie beyond it; beyond the last sample the last
+    slope goes on. With captured = 0 the whole table is steps.
+    """
+    sizes, costs = curve_of(samples)
+    every = np.arange(largest + 1)
+    table = costs[np.minimum(np.searchsorted(sizes, every), len(sizes) - 1)]
+    unpadded = sizes > captured
+    if captured and unpadded.any():
+        table[every > captured] = np.interp(every[every > captured], sizes[unpadded], costs[unpadded])
+    return _extend_linearly(table, sizes, costs)
+
+
+def depth_table(samples, largest: int, K: int) -> np.ndarray:
+    """Draft cost by requests and depth, [largest + 1, K + 1], from samples [N, 3] (requests, depth, ms).
+
+    Each sampled depth is a `linear_table`; depths between are straight lines; depth 0 costs nothing. Cost
+    does not fall as depth grows. Raises ValueError unless some depth of at least 1 was sampled.
+    """
+    samples = np.asarray(samples, dtype=np.float64).reshape(-1, 3)
+    depths = np.unique(samples[samples[:, 1] > 0, 1])
+    if not len(depths):
+        raise ValueError("a draft cost table by depth needs samples of depth 1 or more; got none")
+    columns = [linear_table(samples[samples[:, 1] == depth][:, [0, 2]], largest) for depth in depths]
+    knots, costs = np.concatenate([[0.0], depths]), np.stack([np.zeros(largest + 1), *columns], axis=1)
+    costs = np.maximum.accumulate(costs, axis=1)
+    return np.stack([np.interp(np.arange(K + 1), knots, row) for row in costs])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CostTable:
+    """Milliseconds: draft [requests + 1] (or [requests + 1, K + 1], by depth too) and verify [tokens + 1]."""
+
+    draft: np.ndarray
+    verify: np.ndarray
+
+    @classmethod
+    def padded(cls, draft, verify, requests: int, tokens: int, captured: int = 0) -> CostTable:
+        """Tables for an engine that pads; draft and verify: samples [N, 2]; requests and tokens: limits."""
+        return cls._floored(padded_table(draft, requests, captured), padded_table(verify, tokens, captured))
+
+    @classmethod
+    def linear(cls, draft, verify, requests: int, tokens: int, K: int | None = None) -> CostTable:
+        """Tables for an engine that does not pad; draft samples are [N, 3], with depth, when K is given."""
+        table = linear_table(draft, requests) if K is None else depth_table(draft, requests, K)
+        return cls._floored(table, linear_table(verify, tokens))
+
+    @classmethod
+    def _floored(cls, draft: np.ndarray, verify: np.ndarray) -> CostTable:
+        return cls(np.maximum(draft, 0.0), np.maximum(verify, LEAST_VERIFY_COST))
+
+    def draft_at(self, depth: int) -> np.ndarray:
+        """Draft cost by requests, [requests + 1], for a draft of this depth."""
+        if self.draft.ndim == 2:
+            return self.draft[:, depth]
+        return self.draft if depth else np.zeros_like(self.draft)
+
+    def to_dict(self) -> dict:
+        """Plain lists of numbers, fit for JSON; exact both ways."""
+        return {"draft": self.draft.tolist(), "verify": self.verify.tolist()}
+
+    @classmethod
+    def from_dict(cls, plain: dict) -> CostTable:
+        """The reverse of `to_dict`; raises ValueError if the two tables are not there, or hold no numbers."""
+        try:
+            draft, verify = (np.asarray(plain[name], dtype=np.float64) for name in ("draft", "verify"))
+        except (KeyError, TypeError, ValueError) as problem:
+            raise ValueError(
+                f"a cost table needs 'draft' and 'verify' lists of milliseconds: {problem}"
+            ) from None
+        if verify.ndim != 1 or draft.ndim not in (1, 2) or not draft.size or not verify.size:
+            raise ValueError(
+                f"cost tables have shapes {draft.shape} and {verify.shape}; need [R] or [R, D], and [T]"
+            )
+        return cls(draft, verify)

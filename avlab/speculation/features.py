@@ -1,0 +1,51 @@
+"""The feature of a draft row, and the two directions between log-odds and probability.
+
+Functions that the engine also calls on torch tensors take the array module as `xp` (numpy by default);
+only operations whose names and arguments both libraries share are used.
+"""
+
+import numpy as np
+
+LOG_ODDS_LIMIT = 40.0  # features are clamped to plus and minus this, as vLLM does
+_SIGMOID_LIMIT = 80.0  # exp(80) still fits in float32, and sigma(-80) is far below any estimate that matters
+
+
+def max_log_odds(logits, temperature=None, xp=np, top=None):
+    """Log-odds of the most likely token of each draft row: a property of the row, not of the drawn token.
+
+    f = -log of the sum over all tokens but the most likely of exp(z_x - z_max), clamped to +-40. Summing the
+    other tokens, rather than taking 1 from the whole sum, keeps every digit near certainty.
+
+    logits: [..., V], float32 or float64, at least one finite entry a row; -inf marks tokens left out.
+    temperature: None, a number, or an array that broadcasts to [...]; 0 means greedy: the row stays unscaled.
+    xp: numpy, or torch for tensors on any device.
+    top: token ids [...] of the row maxima if the caller knows them; finding them is half the work on a CPU.
+    Returns the features, [...]. Source: vLLM 0.33, acceptance estimator (with its cancellation repaired).
+    """
+    shape, vocabulary = logits.shape[:-1], logits.shape[-1]
+    if temperature is not None:
+        scale = xp.asarray(temperature)
+        scale = xp.where(scale > 0, scale, xp.ones_like(scale))
+        logits = logits / xp.broadcast_to(scale, shape)[..., None]
+    logits = logits.reshape(-1, vocabulary)
+    top = logits.argmax(-1) if top is None else top.reshape(-1)
+    rows = xp.arange(logits.shape[0])
+    others = logits - logits[rows, top][:, None]
+    others[rows, top] = -float("inf")
+    odds_against = xp.exp(others).sum(-1)
+    smallest, largest = float(np.exp(-LOG_ODDS_LIMIT)), float(np.exp(LOG_ODDS_LIMIT))
+    return -xp.log(odds_against.clip(smallest, largest)).reshape(shape)
+
+
+def probability(log_odds, xp=np):
+    """The logistic function, 1 / (1 + exp(-x)), element by element; arrays of any shape in and out.
+
+    With a feature as argument this is the row's maximum probability: the `raw` acceptance estimate.
+    """
+    return 1.0 / (1.0 + xp.exp(-log_odds.clip(-_SIGMOID_LIMIT, _SIGMOID_LIMIT)))
+
+
+def log_odds(probability, xp=np):
+    """log(p / (1 - p)), clamped to +-40, so that 0 and 1 are allowed; arrays of any shape in and out."""
+    with np.errstate(divide="ignore"):
+        return (xp.log(probability) - xp.log1p(-probability)).clip(-LOG_ODDS_LIMIT, LOG_ODDS_LIMIT)
