@@ -1,0 +1,166 @@
+"""The target model: a Llama forward pass over a ragged batch, written for few operations a layer."""
+
+import math
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from avlab.engine.cache import Batch, KVCache
+from avlab.engine.checkpoint import CheckpointError, ModelConfig, read_config, read_weights
+from avlab.engine.linear import Linear
+
+
+def rotary_frequencies(config: ModelConfig, length: int) -> Tensor:
+    """Unit complex numbers exp(i · position · frequency), [length, head_dim / 2] complex64.
+
+    Scaled as config.json asks: not at all, `linear`, or `llama3` (Llama 3.1's wavelength-dependent stretch).
+    """
+    half = torch.arange(0, config.head_dim, 2, dtype=torch.float64)
+    frequency = config.rope_theta ** (-half / config.head_dim)
+    scaling = dict(config.rope_scaling)
+    if "low_freq_factor" in scaling:
+        old = scaling["original_max_position_embeddings"]
+        low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
+        turns = old * frequency / (2 * math.pi)  # full turns within the context the model was first trained for
+        keep = ((turns - low) / (high - low)).clamp(0, 1)
+        frequency = keep * frequency + (1 - keep) * frequency / scaling["factor"]
+    elif scaling:
+        frequency = frequency / scaling["factor"]
+    angle = torch.arange(length, dtype=torch.float64)[:, None] * frequency
+    return torch.polar(torch.ones_like(angle), angle).to(torch.complex64)
+
+
+def interleave(weight: Tensor, heads: int) -> Tensor:
+    """Rows of a query or key projection reordered so that a rotary pair (i, i + head_dim/2) becomes neighbours.
+
+    Attention scores do not change, since queries and keys are reordered alike; rotation becomes one complex product.
+    """
+    rest = weight.shape[1:]
+    return weight.view(heads, 2, -1, *rest).transpose(1, 2).reshape(-1, *rest)
+
+
+def rotate(x: Tensor, turn: Tensor) -> Tensor:
+    """Rotary embedding of interleaved heads. x: [N, heads, head_dim]; turn: [N, 1, head_dim / 2] complex."""
+    pairs = torch.view_as_complex(x.float().reshape(*x.shape[:-1], -1, 2))
+    return torch.view_as_real(pairs * turn).flatten(2).to(x.dtype)
+
+
+class Layer:
+    """One decoder layer: attention over the cache, then the gated MLP."""
+
+    def __init__(self, weights: dict[str, Tensor], prefix: str, config: ModelConfig):
+        def take(name: str) -> Tensor:
+            return _take(weights, f"{prefix}.{name}.weight")
+
+        def bias(name: str) -> Tensor | None:
+            return weights.get(f"{prefix}.{name}.bias")
+
+        heads, kv_heads = config.heads, config.kv_heads
+        parts = [("q_proj", heads), ("k_proj", kv_heads), ("v_proj", 0)]
+        rows, biases = [], []
+        for name, rotary_heads in parts:
+            weight, offset = take(f"self_attn.{name}"), bias(f"self_attn.{name}")
+            if rotary_heads:
+                weight = interleave(weight, rotary_heads)
+                offset = None if offset is None else interleave(offset, rotary_heads)
+            rows.append(weight)
+            biases.append(offset)
+        joined = None if biases[0] is None else torch.cat(biases)
+        self.heads, self.kv_heads, self.head_dim = heads, kv_heads, config.head_dim
+        self.epsilon = config.norm_epsilon
+        self.qkv = Linear(torch.cat(rows), joined)
+        self.out = Linear(take("self_attn.o_proj"), bias("self_attn.o_proj"))
+        self.gate = Linear(take("mlp.gate_proj"), bias("mlp.gate_proj"))
+        self.up = Linear(take("mlp.up_proj"), bias("mlp.up_proj"))
+        self.down = Linear(take("mlp.down_proj"), bias("mlp.down_proj"))
+        self.attention_norm = take("input_layernorm")
+        self.mlp_norm = take("post_attention_layernorm")
+
+    def __call__(self, x: Tensor, turn: Tensor, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
+        """x: [N, hidden] -> [N, hidden]. Writes this step's keys and values into the cache, then attends to it."""
+        N, H, KV, D = len(x), self.heads, self.kv_heads, self.head_dim
+        h = F.rms_norm(x, x.shape[1:], self.attention_norm, self.epsilon)
+        qkv = self.qkv(h).view(N, H + 2 * KV, D)
+        qk = rotate(qkv[:, : H + KV], turn)
+        keys[batch.slot_of_row, :, batch.positions] = qk[:, H:]
+        values[batch.slot_of_row, :, batch.positions] = qkv[:, H + KV :]
+        mixed = [attend(qk[:, :H], keys, values, group) for group in batch.groups]
+        x = self.out.plus(mixed[0] if len(mixed) == 1 else torch.cat(mixed), x)
+        h = F.rms_norm(x, x.shape[1:], self.mlp_norm, self.epsilon)
+        return self.down.plus(self.up.times(h, self.gate.silu(h)), x)
+
+
+def attend(q: Tensor, keys: Tensor, values: Tensor, group) -> Tensor:
+    """Attention of one group of slots as two batched products. q: [N, heads, D] -> [rows of the group, heads * D].
+
+    The query heads that share a key head are folded into the row dimension, so each key is read once.
+    """
+    _, H, D = q.shape
+    KV, G, n, length = keys.shape[1], group.last - group.first, group.width, group.length
+    share = H // KV
+    q = q[group.start : group.stop] if group.rows is None else q[group.rows.flatten()]
+    q = q.view(G, n, KV, share, D).transpose(1, 2).reshape(G * KV, n * share, D)
+    k = keys[group.first : group.last, :, :length].flatten(0, 1)  # [G * KV, length, D]
+    v = values[group.first : group.last, :, :length].flatten(0, 1)
+    mask = group.mask[:, None, :, None].expand(G, KV, n, share, length).reshape(G * KV, n * share, length)
+    scores = torch.baddbmm(mask, q, k.transpose(1, 2), alpha=D**-0.5)
+    mixed = torch.bmm(scores.softmax(-1), v)  # [G * KV, n * share, D]
+    mixed = mixed.view(G, KV, n, share, D).transpose(1, 2).reshape(G * n, H * D)
+    return mixed if group.back is None else mixed[group.back]
+
+
+class Target:
+    """A Llama-architecture model read from a Hugging Face folder.
+
+    The forward pass works on a ragged `Batch` against a `KVCache`. Final logits are always float32.
+    """
+
+    def __init__(self, folder: Path, dtype: torch.dtype, device: torch.device | str = "cpu", length: int = 2048):
+        device = torch.device(device)
+        self.config = config = read_config(folder)
+        weights = read_weights(folder, dtype, device)
+        self.folder, self.dtype, self.device = folder, dtype, device
+        self.embedding = _take(weights, "model.embed_tokens.weight")
+        if self.embedding.shape != (config.vocabulary, config.hidden):
+            raise CheckpointError(
+                f"{folder}: the embedding is {tuple(self.embedding.shape)} where config.json says "
+                f"{(config.vocabulary, config.hidden)}: the files do not belong together."
+            )
+        self.layers = [Layer(weights, f"model.layers.{i}", config) for i in range(config.layers)]
+        self.final_norm = _take(weights, "model.norm.weight")
+        head = self.embedding if config.tied_embeddings else _take(weights, "lm_head.weight")
+        self.head = Linear(head)
+        self.length = min(length, config.max_positions)
+        self.turns = rotary_frequencies(config, self.length).to(device)
+
+    def new_cache(self, slots: int) -> KVCache:
+        c = self.config
+        return KVCache(c.layers, slots, c.kv_heads, self.length, c.head_dim, self.dtype, self.device)
+
+    def forward(
+        self, tokens: Tensor, batch: Batch, cache: KVCache, taps: tuple[int, ...] = ()
+    ) -> tuple[Tensor, list[Tensor]]:
+        """tokens: [N] -> (final normalised states [N, hidden], the inputs of the layers named in `taps`)."""
+        x = self.embedding[tokens]
+        turn = self.turns[batch.positions].unsqueeze(1)  # [N, 1, D/2]
+        tapped = []
+        for i, layer in enumerate(self.layers):
+            if i in taps:
+                tapped.append(x)
+            x = layer(x, turn, cache.keys[i], cache.values[i], batch)
+        return F.rms_norm(x, x.shape[1:], self.final_norm, self.config.norm_epsilon), tapped
+
+    def logits(self, states: Tensor) -> Tensor:
+        """[N, hidden] -> [N, V] float32."""
+        return self.head(states).float()
+
+
+def _take(weights: dict[str, Tensor], name: str) -> Tensor:
+    try:
+        return weights[name]
+    except KeyError:
+        raise CheckpointError(
+            f"The checkpoint has no tensor {name!r}: it is not a complete Llama model, fetch it again."
+        ) from None

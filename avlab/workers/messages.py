@@ -1,0 +1,333 @@
+"""Everything a worker and its lab say to each other. One direction each: commands go in, frames come out.
+
+Encoded with msgpack by msgspec: a message of another version, or one that does not fit, is refused, never guessed at.
+Times are seconds since the run began (worker's monotonic clock) unless a name says `wall`.
+"""
+
+import msgspec
+
+VERSION = 1
+
+
+class Message(msgspec.Struct, frozen=True, tag_field="type", forbid_unknown_fields=True):
+    """Base of all messages; the tag is the class's name in snake case."""
+
+
+def _snake(name: str) -> str:
+    return "".join("_" + c.lower() if c.isupper() else c for c in name).lstrip("_")
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# frames: worker -> lab
+# ---------------------------------------------------------------------------------------------------------------
+
+
+class Hello(Message, frozen=True, tag=_snake):
+    """First frame of a run: what is about to run, and on what."""
+
+    kind: str  # worker kind: "reference", "vllm", "attach"
+    pid: int
+    wall: float  # seconds since the epoch at which the run's clock reads 0
+    config: dict  # the run's whole configuration, plain values, no secrets
+    target: str
+    target_hash: str
+    drafter: str | None
+    drafter_hash: str | None
+    K: int
+    code: str  # commit of this project, or "unknown"
+    machine: dict  # processor, cores, memory, dtype, threads, spin count, versions
+
+
+class CostProfile(Message, frozen=True, tag=_snake):
+    """Step costs as profiled at start or read from a file, and the tables made of them. Milliseconds."""
+
+    source: str  # "profiled" or the file's name
+    draft_samples: list[tuple[int, float]]  # (requests, ms)
+    verify_samples: list[tuple[int, float]]  # (tokens in the target's pass, ms)
+    draft_table: list[float]  # by number of requests, from 0
+    verify_table: list[float]  # by number of tokens, from 0
+    cost_hash: str
+
+
+class Block(Message, frozen=True, tag=_snake):
+    """A run of steps under one policy begins."""
+
+    block: int
+    arm: str
+    kind: str  # "serve", "wash-out", "window", "playground", "audit"
+    step: int
+    time: float
+    workload: str
+    round: int | None = None
+
+
+class Step(msgspec.Struct, frozen=True, array_like=True):
+    """One engine step, summed over its requests. Vectors have one entry a position."""
+
+    step: int
+    time: float  # at the step's end
+    block: int
+    running: int  # requests that held a cache slot
+    waiting: int
+    emitting: int  # requests that emitted at least one token
+    prompt_tokens: int  # prompt tokens computed this step
+    target_tokens: int  # tokens in the target's pass, prompt and drafts included
+    drafted: int  # positions the drafter was run for, 0 to K
+    budget: int  # drafts the policy meant to verify
+    tokens: int  # output tokens
+    scheduled: tuple[int, ...]
+    admitted: tuple[int, ...]
+    accepted: tuple[int, ...]
+    labelled: tuple[int, ...]
+    expected_tokens: float  # m + the survivals the budget was chosen for; nan where no estimate was used
+    expected_ms: float  # what the cost tables said of this step; nan likewise
+    draft_ms: float
+    verify_ms: float
+    sample_ms: float
+    decide_ms: float
+    report_ms: float
+    idle_ms: float
+
+
+class Steps(Message, frozen=True, tag=_snake):
+    """Steps in order, sent several times a second. Never dropped."""
+
+    steps: list[Step]
+
+
+class Refit(Message, frozen=True, tag=_snake):
+    """The estimator's coefficients after a refit, and what the round held."""
+
+    arm: str
+    block: int
+    refit: int  # 0 is the cold start
+    step: int
+    time: float
+    slope: float
+    intercepts: list[float]
+    counts: list[int]  # labelled slots of the round, by position
+    positives: list[int]
+
+
+class Calibration(Message, frozen=True, tag=_snake):
+    """Predictions against outcomes since the last such frame, for one source, one block and one class of requests.
+
+    Sparse columns of equal length; `bin` is one of the 128 fixed log-odds bins of `speculation.calibration`.
+    """
+
+    source: str  # "online", "raw" (the maximum probability as it is), "head"
+    block: int
+    window: int  # rising number of the reporting window
+    time: float
+    kind: str  # workload kind of the requests
+    temperature: float
+    position: list[int]
+    bin: list[int]
+    count: list[int]
+    positives: list[int]
+    sum_p: list[float]
+    sum_log_loss: list[float]
+    sum_squared_error: list[float]
+
+
+class Drafts(Message, frozen=True, tag=_snake):
+    """Raw draft slots, one row each, as little-endian columns. May be dropped when the lab cannot keep up."""
+
+    block: int
+    rows: int
+    step: bytes  # int64
+    request: bytes  # int32
+    position: bytes  # int8
+    feature: bytes  # float32
+    estimate: bytes  # float32; nan where nothing predicted
+    survival: bytes  # float32
+    head: bytes  # float32; nan without a confidence head
+    admitted: bytes  # int8: 1 given to the target, 0 trimmed
+    label: bytes  # int8: 1 accepted, 0 rejected, -1 censored
+
+
+class RequestDone(Message, frozen=True, tag=_snake):
+    """A request ended."""
+
+    request: int
+    kind: str
+    temperature: float
+    top_p: float
+    top_k: int
+    seed: int
+    arrival: float
+    admitted: float  # when it got a cache slot
+    first_token: float | None
+    last_token: float | None
+    prompt_tokens: int
+    output_tokens: int
+    steps: int  # steps in which it emitted
+    drafts_accepted: int
+    finish: str  # "end", "length", "cancelled", "refused"
+    block: int
+    prompt: str | None = None  # only with --keep-text
+    output: str | None = None
+
+
+class Tokens(Message, frozen=True, tag=_snake):
+    """One step of one request in full, for the playground."""
+
+    request: int
+    step: int
+    tokens: list[int]
+    texts: list[str]
+    fates: list[str]  # "accepted", "correction", "bonus", "sampled" (no draft was offered)
+    draft: list[dict]  # per position: token, text, estimate, survival, admitted, accepted, draft_top, target_top
+
+
+class Event(Message, frozen=True, tag=_snake):
+    """Something worth telling the reader: level is "info", "warning" or "error"."""
+
+    level: str
+    kind: str
+    text: str
+    time: float
+    step: int
+
+
+class Heartbeat(Message, frozen=True, tag=_snake):
+    """The worker lives; also carries its state and memory."""
+
+    time: float
+    state: str  # "starting", "profiling", "serving", "paused", "stopping"
+    step: int
+    rss_mb: float
+    drafts_dropped: int  # rows of Drafts frames dropped so far
+
+
+class Bye(Message, frozen=True, tag=_snake):
+    """Last frame of a run."""
+
+    reason: str  # "done", "stopped", or the sentence of the error that ended it
+    complete: bool
+    time: float
+
+
+Frame = (
+    Hello
+    | CostProfile
+    | Block
+    | Steps
+    | Refit
+    | Calibration
+    | Drafts
+    | RequestDone
+    | Tokens
+    | Event
+    | Heartbeat
+    | Bye
+)
+
+
+class Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A frame on its way: version, run and a sequence number without gaps, which the lab acknowledges."""
+
+    run: str  # UUIDv7 as text
+    sequence: int
+    frame: Frame
+    version: int = VERSION
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# commands: lab -> worker
+# ---------------------------------------------------------------------------------------------------------------
+
+
+class Acknowledge(Message, frozen=True, tag=_snake):
+    """Every frame up to and including `sequence` is committed."""
+
+    sequence: int
+
+
+class Stop(Message, frozen=True, tag=_snake):
+    """Finish the step, say goodbye, exit. `drain` serves the running requests to their end first."""
+
+    drain: bool = False
+
+
+class Pause(Message, frozen=True, tag=_snake):
+    """Hold before the next step."""
+
+
+class Resume(Message, frozen=True, tag=_snake):
+    """Go on after a pause."""
+
+
+class SetPolicy(Message, frozen=True, tag=_snake):
+    """Serve under this arm from the next step on, in a new block."""
+
+    arm: str
+    kind: str = "serve"
+    round: int | None = None
+
+
+class SetWorkload(Message, frozen=True, tag=_snake):
+    """Take new requests from this workload, arriving so. Running requests finish."""
+
+    workload: str
+    arrival: str
+
+
+class Window(Message, frozen=True, tag=_snake):
+    """Verify everything for a number of steps: untrimmed labels. It scores; it teaches only if asked to."""
+
+    steps: int
+    teach: bool = False
+
+
+class Generate(Message, frozen=True, tag=_snake):
+    """Serve this one prompt in a block of its own while the workload waits; every step is reported as Tokens."""
+
+    messages: list[dict]
+    max_tokens: int
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int = 0
+    step_by_step: bool = False
+
+
+class Advance(Message, frozen=True, tag=_snake):
+    """One more step of a step-by-step generation."""
+
+
+Command = Acknowledge | Stop | Pause | Resume | SetPolicy | SetWorkload | Window | Generate | Advance
+
+_encoder = msgspec.msgpack.Encoder()
+_frames = msgspec.msgpack.Decoder(Envelope)
+_commands = msgspec.msgpack.Decoder(Command)
+
+
+class MessageError(ValueError):
+    """Bytes that are not a message of this version."""
+
+
+def encode(message: Envelope | Message) -> bytes:
+    """A message as bytes."""
+    return _encoder.encode(message)
+
+
+def decode_frame(data: bytes) -> Envelope:
+    """An envelope from bytes. Raises MessageError for damaged bytes or another version."""
+    try:
+        envelope = _frames.decode(data)
+    except msgspec.DecodeError as error:
+        raise MessageError(f"A frame from the worker could not be read ({error}).") from None
+    if envelope.version != VERSION:
+        raise MessageError(
+            f"The worker speaks message version {envelope.version}, this lab {VERSION}: run both from one install."
+        )
+    return envelope
+
+
+def decode_command(data: bytes):
+    """A command from bytes. Raises MessageError for damaged bytes."""
+    try:
+        return _commands.decode(data)
+    except msgspec.DecodeError as error:
+        raise MessageError(f"A command could not be read ({error}).") from None
