@@ -1,0 +1,203 @@
+"""The configuration of a run: one validated object for the CLI, the worker and the dashboard's form.
+
+Light to import: no torch, no model code. What is wrong with a value is said in one sentence a field.
+"""
+
+import math
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import platformdirs
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from avlab.policies import Arm
+
+DEFAULT_TARGET = "SmolLM2-135M-Instruct"
+SPIN = (
+    1000  # GOMP_SPINCOUNT; measured: near the default's speed alone, ten times faster beside a busy process
+)
+ARRIVALS = "closed:16 (16 at a time), poisson:4.0 (4 a second), burst:64 (64 at once) or replay"
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot run. `sentences` has one for each field that is wrong."""
+
+    def __init__(self, sentences: list[str]):
+        super().__init__("\n".join(sentences))
+        self.sentences = sentences
+
+
+def default_database() -> Path:
+    """Where runs are kept when nobody says otherwise: $AVLAB_DATABASE, or the user's data folder."""
+    named = os.environ.get("AVLAB_DATABASE")
+    return Path(named) if named else Path(platformdirs.user_data_dir("avlab", appauthor=False)) / "lab.duckdb"
+
+
+class RunConfig(BaseModel):
+    """Everything that decides a run. Times in seconds; limits that are None do not end the run."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, validate_default=True)
+
+    # what is served
+    target: str = Field(DEFAULT_TARGET, min_length=1, description="model folder, or the default's name")
+    drafter: str = Field("default", min_length=1, description="default, a model folder, or none")
+    policy: str = Field("adaptive", description="the arm, as in avlab.policies")
+    K: int = Field(7, ge=1, le=32, description="draft positions")
+    new_request: Literal["one", "running-mean"] = Field(
+        "one", description="a new request's earlier estimate: 1, or its position's running mean"
+    )
+    head: bool = Field(True, description="whether the drafter's confidence head is on")
+
+    # the traffic
+    workload: str = Field("mixed", min_length=1, description="prompt kind, mixture or drift")
+    prompts: str | None = Field(None, description="JSONL file with prompts of the reader's own")
+    arrival: str = Field("closed:16", description=ARRIVALS)
+    temperature: float = Field(1.0, ge=0, le=10)
+    top_k: int = Field(0, ge=0, le=10_000_000, description="0: all tokens")
+    top_p: float = Field(1.0, gt=0, le=1)
+    max_new_tokens: int | None = Field(None, ge=1, le=1_000_000, description="None: as the prompt suggests")
+    seed: int = Field(0, ge=0, lt=2**63)
+
+    # the end: whichever comes first; with none of them the run goes on until it is stopped
+    duration: float | None = Field(None, gt=0, le=30 * 86400, description="seconds of serving")
+    tokens: int | None = Field(None, ge=1, description="output tokens")
+    requests: int | None = Field(None, ge=1, description="requests taken")
+
+    # what is kept
+    database: str = Field(default_factory=lambda: str(default_database()), min_length=1)
+    keep_text: bool = Field(False, description="store prompts and outputs")
+    drafts: Literal["all", "sampled", "none"] = Field("sampled", description="raw draft slots stored")
+
+    # the machine
+    slots: int = Field(64, ge=1, le=4096, description="requests that may run at once")
+    context: int = Field(2048, ge=16, le=1_000_000, description="tokens a request may fill, prompt included")
+    device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$")
+    dtype: Literal["auto", "bfloat16", "float32"] = "auto"
+    threads: int | None = Field(None, ge=1, le=1024, description="None: one a physical core")
+    spin: int = Field(SPIN, ge=0, le=10**12, description="GOMP_SPINCOUNT; 0 waits without spinning")
+    costs: str | None = Field(None, description="cost table file; None: profiled at start")
+
+    @classmethod
+    def make(cls, values: Mapping[str, Any] | None = None, /, **more: Any) -> "RunConfig":
+        """A configuration from plain values. Raises ConfigError with a sentence for every wrong field."""
+        try:
+            return cls(**{**(values or {}), **more})
+        except ValidationError as error:
+            raise ConfigError(sentences(error)) from None
+
+    def changed(self, **values: Any) -> "RunConfig":
+        """This configuration with some values replaced, checked again. Raises ConfigError."""
+        return RunConfig.make({**self.model_dump(), **values})
+
+    @property
+    def arm(self) -> Arm:
+        return Arm.parse(self.policy, self.K)
+
+    @property
+    def has_drafter(self) -> bool:
+        return self.drafter != "none"
+
+    @field_validator("policy")
+    @classmethod
+    def _policy(cls, text: str) -> str:
+        return str(Arm.parse(text))
+
+    @field_validator("arrival")
+    @classmethod
+    def _arrival(cls, text: str) -> str:
+        return check_arrival(text)
+
+    @field_validator("database", "costs", "prompts", "target", "drafter")
+    @classmethod
+    def _path(cls, text: str | None) -> str | None:
+        if text is not None and "\0" in text:
+            raise ValueError("a name or path in the configuration holds a NUL character.")
+        return text
+
+    @model_validator(mode="after")
+    def _fits(self) -> "RunConfig":
+        Arm.parse(self.policy, self.K)
+        if not self.has_drafter and self.arm.drafts:
+            raise ValueError(f"policy {self.policy!r} needs a drafter: choose one, or take policy none.")
+        if self.max_new_tokens is not None and self.max_new_tokens >= self.context:
+            raise ValueError(
+                f"max_new_tokens is {self.max_new_tokens} where a request has {self.context} tokens in all: "
+                "lower it or raise context."
+            )
+        if self.arrival == "replay" and self.prompts is None:
+            raise ValueError("arrival replay needs a file with arrival times: name it with prompts.")
+        return self
+
+
+_ARRIVAL = re.compile(r"(closed|poisson|burst):([^:]+)")
+
+
+def check_arrival(text: str) -> str:
+    """The arrival pattern, stripped. Raises ValueError with one sentence for one that does not exist."""
+    text = text.strip()
+    if text == "replay":
+        return text
+    match = _ARRIVAL.fullmatch(text)
+    if match is None:
+        raise ValueError(f"there is no arrival {text!r}; known are {ARRIVALS}.")
+    kind, number = match.groups()
+    if kind == "poisson":
+        rate = _number(number, float)
+        if rate is None or not 0 < rate <= 10_000:
+            raise ValueError(f"arrival {text!r} needs a rate above 0 and up to 10000 requests a second.")
+    else:
+        count = _number(number, int)
+        if count is None or not 1 <= count <= 100_000:
+            raise ValueError(f"arrival {text!r} needs a whole number of requests from 1 to 100000.")
+    return text
+
+
+def _number(text: str, kind: type) -> Any:
+    try:
+        value = kind(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+_BOUNDS = {
+    "greater_than_equal": ("at least", "ge"),
+    "greater_than": ("above", "gt"),
+    "less_than_equal": ("at most", "le"),
+    "less_than": ("below", "lt"),
+}
+_KINDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "yes or no",
+    "string": "text",
+    "finite": "a finite number",
+}
+
+
+def sentences(error: ValidationError) -> list[str]:
+    """One sentence for each field that pydantic refused: what was asked, what is allowed."""
+    return [_sentence(problem) for problem in error.errors(include_url=False)]
+
+
+def _sentence(problem: Any) -> str:
+    name = ".".join(str(part) for part in problem["loc"])
+    kind, context, value = problem["type"], problem.get("ctx") or {}, problem["input"]
+    if isinstance(context.get("error"), ValueError):  # a validator of ours: already a sentence
+        return str(context["error"])
+    if kind == "extra_forbidden":
+        return f"there is no setting {name!r}; the settings are {', '.join(RunConfig.model_fields)}."
+    if kind in _BOUNDS:
+        words, key = _BOUNDS[kind]
+        return f"{name} is {value!r}; it must be {words} {context[key]}."
+    if kind == "literal_error":
+        return f"{name} is {value!r}; it must be {context['expected']}."
+    if kind == "string_pattern_mismatch":
+        return f"{name} is {value!r}; it must be auto, cpu, cuda or cuda:N."
+    if kind == "string_too_short":
+        return f"{name} is empty; give a value."
+    expected = _KINDS.get(kind.split("_")[0], problem["msg"])
+    return f"{name} is {value!r}; it must be {expected}."

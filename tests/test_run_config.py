@@ -1,0 +1,85 @@
+"""A run's configuration: sane defaults, and one clear sentence for every field that is wrong."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from pydantic import ValidationError
+
+from avlab.config import ConfigError, RunConfig
+
+
+def test_defaults_are_a_run():
+    config = RunConfig.make()
+    assert (config.policy, config.K, config.arrival, config.temperature) == ("adaptive", 7, "closed:16", 1.0)
+    assert config.arm.learns
+
+
+def test_it_survives_json_and_is_frozen():
+    config = RunConfig.make(policy="fixed:3", duration=2.5, top_p=0.95)
+    assert RunConfig.make(json.loads(config.model_dump_json())) == config
+    with pytest.raises(ValidationError):
+        config.seed = 3
+    assert config.changed(seed=4).seed == 4
+
+
+def test_policies_are_kept_in_their_shortest_form():
+    assert RunConfig.make(policy="adaptive:online").policy == "adaptive"
+    assert RunConfig.make(policy="fixed:0").policy == "none"
+
+
+@pytest.mark.parametrize(
+    ("values", "word"),
+    [
+        ({"polcy": "none"}, "no setting 'polcy'"),
+        ({"policy": "adaptve"}, "no policy 'adaptve'"),
+        ({"policy": "fixed:9"}, "K = 7"),
+        ({"policy": "adaptive", "drafter": "none"}, "needs a drafter"),
+        ({"arrival": "closed:0"}, "whole number of requests"),
+        ({"arrival": "closed:2.5"}, "whole number of requests"),
+        ({"arrival": "poisson:-1"}, "rate above 0"),
+        ({"arrival": "poisson:inf"}, "rate above 0"),
+        ({"arrival": "sometimes"}, "no arrival 'sometimes'"),
+        ({"arrival": "replay"}, "needs a file"),
+        ({"temperature": -0.1}, "temperature is -0.1; it must be at least 0"),
+        ({"temperature": float("nan")}, "finite number"),
+        ({"temperature": 1e9}, "at most 10"),
+        ({"top_p": 0}, "top_p is 0; it must be above 0"),
+        ({"top_p": 1.5}, "at most 1"),
+        ({"top_k": -1}, "at least 0"),
+        ({"max_new_tokens": 0}, "at least 1"),
+        ({"max_new_tokens": 4096}, "lower it or raise context"),
+        ({"seed": -1}, "at least 0"),
+        ({"seed": "x"}, "whole number"),
+        ({"duration": 0}, "above 0"),
+        ({"tokens": -5}, "at least 1"),
+        ({"requests": 1.5}, "whole number"),
+        ({"K": 0}, "at least 1"),
+        ({"slots": 10**9}, "at most 4096"),
+        ({"threads": 0}, "at least 1"),
+        ({"spin": -1}, "at least 0"),
+        ({"device": "tpu"}, "cuda:N"),
+        ({"dtype": "float8"}, "'bfloat16' or 'float32'"),
+        ({"drafts": "some"}, "'sampled'"),
+        ({"new_request": "two"}, "'running-mean'"),
+        ({"database": ""}, "empty"),
+        ({"target": "a\0b"}, "NUL"),
+    ],
+)
+def test_a_wrong_value_is_one_sentence(values, word):
+    with pytest.raises(ConfigError) as error:
+        RunConfig.make(values)
+    (sentence,) = error.value.sentences
+    assert word in sentence and sentence.endswith(".") and "\n" not in sentence
+
+
+def test_every_wrong_field_has_its_own_sentence():
+    with pytest.raises(ConfigError) as error:
+        RunConfig.make(seed=-1, top_p=7, policy="x")
+    assert len(error.value.sentences) == 3
+
+
+def test_torch_is_not_needed_to_read_a_configuration():
+    code = "import sys, avlab.config, avlab.policies; assert 'torch' not in sys.modules"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
