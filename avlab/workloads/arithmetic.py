@@ -2,7 +2,7 @@
 
 # ruff: noqa: E501 (a template is one line, however long)
 
-from .base import Kind, Prompt, distinct, fill, generator, in_turn, own
+from .base import Kind, Prompt, Turns, distinct, fill, generator, in_turn, own
 
 MAX_NEW_TOKENS = 200
 
@@ -117,7 +117,7 @@ def build(seed: int) -> list[Prompt]:
     draw = generator("arithmetic", seed)
     next_problem = in_turn([*PROBLEMS, *CALCULATIONS], draw)
 
-    def make(attempt: int) -> tuple[tuple[str, str], ...]:
+    def make(attempt: int) -> Turns:
         template = next_problem(attempt)
         question = fill(template, SLOTS, draw)
         if template in PROBLEMS:

@@ -5,9 +5,12 @@ import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 SPLITS = ("all", "training", "held-out")
 PROMPTS_A_KIND = 600
+Turns = tuple[tuple[str, str], ...]
+Template = TypeVar("Template")
 OWN_SOURCE, OWN_LICENCE = "templates written for avlab", "avlab's own"
 
 
@@ -25,7 +28,7 @@ class Prompt:
     """
 
     kind: str
-    turns: tuple[tuple[str, str], ...]
+    turns: Turns
     source: str
     licence: str
     max_new_tokens: int
@@ -67,9 +70,9 @@ def text_hash(text: str) -> str:
 def split(prompt: Prompt) -> str:
     """The side a prompt is on: "held-out" for one in five, "training" for the others.
 
-    Decided by what the user says and by nothing else, so a question stays on its side on every machine, for every
-    seed and under every system message: what a drafter was trained on is never what it is measured on. (Two
-    prompts of one template can be on different sides.)
+    Decided by what the user says and by nothing else, so a question stays on its side on every machine, for
+    every seed and under every system message: what a drafter was trained on is never what it is measured on.
+    (Two prompts of one template can be on different sides.)
     """
     asked = "\n".join(content for role, content in prompt.turns if role == "user")
     return "held-out" if int(text_hash(asked)[:8], 16) % 5 == 0 else "training"
@@ -106,7 +109,7 @@ def fill(template: str, slots: Mapping[str, Sequence[str]], draw: random.Random)
     return template
 
 
-def distinct(make: Callable[[int], tuple[tuple[str, str], ...]], count: int = PROMPTS_A_KIND) -> Iterator:
+def distinct(make: Callable[[int], Turns], count: int = PROMPTS_A_KIND) -> Iterator[Turns]:
     """`count` distinct results of make(0), make(1), ...; a repeated one is passed over.
 
     Raises WorkloadError when 20 times as many tries do not yield them.
@@ -122,12 +125,12 @@ def distinct(make: Callable[[int], tuple[tuple[str, str], ...]], count: int = PR
     raise WorkloadError(f"the templates gave {len(seen)} distinct prompts where {count} were asked for.")
 
 
-def own(kind: str, max_new_tokens: int, turns: tuple[tuple[str, str], ...]) -> Prompt:
+def own(kind: str, max_new_tokens: int, turns: Turns) -> Prompt:
     """A prompt made of our own words."""
     return Prompt(kind, turns, OWN_SOURCE, OWN_LICENCE, max_new_tokens)
 
 
-def in_turn(templates: Sequence[str], draw: random.Random) -> Callable[[int], str]:
+def in_turn(templates: Sequence[Template], draw: random.Random) -> Callable[[int], Template]:
     """Attempt number to template: every template is used equally often, in an order shuffled once."""
     order = list(templates)
     draw.shuffle(order)

@@ -2,7 +2,7 @@
 
 # ruff: noqa: E501 (a template is one line, however long)
 
-from .base import Kind, Prompt, distinct, fill, generator, in_turn, own
+from .base import Kind, Prompt, Turns, distinct, fill, generator, in_turn, own
 
 MAX_NEW_TOKENS = 256
 
@@ -104,12 +104,10 @@ SLOTS = {
 
 def build(seed: int) -> list[Prompt]:
     draw = generator("chat", seed)
-    next_talk = in_turn([*OPENINGS, *FOLLOW_UPS], draw)
+    next_talk = in_turn([*((opening,) for opening in OPENINGS), *FOLLOW_UPS], draw)
 
-    def make(attempt: int) -> tuple[tuple[str, str], ...]:
-        talk = next_talk(attempt)
-        lines = (talk,) if isinstance(talk, str) else talk
-        filled = fill("\0".join(lines), SLOTS, draw).split("\0")
+    def make(attempt: int) -> Turns:
+        filled = fill("\0".join(next_talk(attempt)), SLOTS, draw).split("\0")
         turns = tuple(zip(("user", "assistant", "user"), filled, strict=False))
         return (("system", draw.choice(PERSONAS)), *turns) if draw.random() < 0.25 else turns
 

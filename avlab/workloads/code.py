@@ -2,7 +2,7 @@
 
 # ruff: noqa: E501 (a template is one line, however long)
 
-from .base import PROMPTS_A_KIND, Kind, Prompt, distinct, fill, generator, in_turn, own
+from .base import PROMPTS_A_KIND, Kind, Prompt, Turns, distinct, fill, generator, in_turn, own
 from .installed_text import PYTHON_LICENCE, Function, functions
 
 MAX_NEW_TOKENS = 256
@@ -111,7 +111,7 @@ QUERY_FORMS = (
 )
 
 
-def _from_library(template: str, function: Function, language: str) -> tuple[tuple[str, str], ...]:
+def _from_library(template: str, function: Function, language: str) -> Turns:
     what = "method" if function.signature.partition("(")[2].startswith(("self", "cls")) else "function"
     text = template.format(
         what=what, name=function.name, module=function.module, header=function.header, source=function.source,
@@ -141,7 +141,7 @@ def build(seed: int) -> list[Prompt]:
         )
     next_task = in_turn([*TASKS, *QUERIES], draw)
 
-    def make(attempt: int) -> tuple[tuple[str, str], ...]:
+    def make(attempt: int) -> Turns:
         task = next_task(attempt)
         if task in QUERIES:
             template = draw.choice(QUERY_FORMS).replace("{query}", task.strip())

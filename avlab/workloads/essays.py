@@ -2,7 +2,7 @@
 
 # ruff: noqa: E501 (a template is one line, however long)
 
-from .base import Kind, Prompt, distinct, fill, generator, in_turn, own
+from .base import Kind, Prompt, Turns, distinct, fill, generator, in_turn, own
 
 MAX_NEW_TOKENS = 384
 
@@ -51,7 +51,7 @@ def build(seed: int) -> list[Prompt]:
     draw = generator("essays", seed)
     next_form, next_subject = in_turn(FORMS, draw), in_turn(SLOTS["subject"], draw)
 
-    def make(attempt: int) -> tuple[tuple[str, str], ...]:
+    def make(attempt: int) -> Turns:
         subject = next_subject(attempt)
         # The other subject, where a form has two, is drawn from those that remain.
         slots = {

@@ -4,7 +4,7 @@
 
 import json
 
-from .base import Kind, Prompt, distinct, fill, generator, in_turn, own
+from .base import Kind, Prompt, Turns, distinct, fill, generator, in_turn, own
 from .tool_library import SLOTS, TOOLS, Tool
 
 MAX_NEW_TOKENS = 96
@@ -26,7 +26,7 @@ def build(seed: int) -> list[Prompt]:
     draw = generator("tool_calls", seed)
     next_request = in_turn([(tool, request) for tool in TOOLS for request in tool.requests], draw)
 
-    def make(attempt: int) -> tuple[tuple[str, str], ...]:
+    def make(attempt: int) -> Turns:
         tool, template = next_request(attempt)
         request = fill(template, SLOTS, draw)
         offered: list[Tool] = [tool]
