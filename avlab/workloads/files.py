@@ -12,7 +12,6 @@ and with any of them `arrival` (seconds), `max_new_tokens` or `max_tokens`, and 
 """
 
 import json
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +20,7 @@ from .arrivals import Moment
 from .base import Prompt, Turns, WorkloadError
 
 DEFAULT_MAX_NEW_TOKENS = 256
+LATEST, MOST_TOKENS = 1e11, 1_000_000  # beyond any clock, even one since 1970, and beyond any context
 LICENCE = "as the file's owner says"
 ROLES = {
     "human": "user",
@@ -94,7 +94,8 @@ def _json(text: bytes, place: str) -> Any:
     except UnicodeDecodeError as error:
         raise WorkloadError(f"{place} is not UTF-8 text (byte {error.start + 1}).") from None
     except json.JSONDecodeError as error:
-        raise WorkloadError(f"{place} is not JSON: {error.msg} at column {error.colno}.") from None
+        where = f"line {error.lineno}, column {error.colno}" if b"\n" in text else f"column {error.colno}"
+        raise WorkloadError(f"{place} is not JSON: {error.msg} at {where}.") from None
     except (RecursionError, ValueError) as error:
         raise WorkloadError(f"{place} is not usable JSON: {error}.") from None
 
@@ -111,14 +112,14 @@ def _entry(value: Any, place: str, path: Path, max_new_tokens: int) -> Entry:
     )
     if limit is None:
         limit = max_new_tokens
-    elif isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+    elif isinstance(limit, bool) or not isinstance(limit, int) or not (1 <= limit <= MOST_TOKENS):
         raise WorkloadError(
-            f"{place} has a token limit of {_named(limit)}; it must be a whole number above 0."
+            f"{place} has a token limit of {_named(limit)}; it must be a whole number, 1 to {MOST_TOKENS}."
         )
     arrival = next((fields[key] for key in ("arrival", "arrival_time") if fields.get(key) is not None), None)
     if arrival is not None:
         number = isinstance(arrival, int | float) and not isinstance(arrival, bool)
-        if not number or not math.isfinite(arrival) or arrival < 0:
+        if not number or not (0 <= arrival < LATEST):
             raise WorkloadError(
                 f"{place} arrives at {_named(arrival)}; it must be a number of seconds, 0 or more."
             )

@@ -87,13 +87,18 @@ def _functions_of(module: str, source: str) -> Iterator[Function]:
         first, last = node.body[0].end_lineno or 0, node.end_lineno or 0
         if not (40 <= len(docstring) <= 600 and docstring.count("\n") < 12 and 2 <= last - first <= 30):
             continue
-        body = textwrap.dedent("\n".join(lines[first:last])).strip("\n")
+        body = "\n".join(_shifted(line, node.body[1].col_offset) for line in lines[first:last]).strip("\n")
         returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""
         name = module.removesuffix("/__init__").replace("/", ".").replace("_pydatetime", "datetime")
         name = name.replace("_pydecimal", "decimal")
         yield Function(
             name, node.name, f"def {node.name}({ast.unparse(node.args)}){returns}:", docstring, body
         )
+
+
+def _shifted(line: str, indent: int) -> str:
+    """A line moved to the left; a comment that stands further left than the code goes to the margin."""
+    return line[indent:] if line[:indent].isspace() and line.strip() else line.strip()
 
 
 @lru_cache(maxsize=1)
