@@ -177,7 +177,9 @@ class Tokens(Message, frozen=True, tag=_snake):
     tokens: list[int]
     texts: list[str]
     fates: list[str]  # "accepted", "correction", "bonus", "sampled" (no draft was offered)
-    draft: list[dict]  # per position: token, text, estimate, survival, admitted, accepted, draft_top, target_top
+    draft: list[
+        dict
+    ]  # per position: token, text, estimate, survival, admitted, accepted, draft_top, target_top
 
 
 class Event(Message, frozen=True, tag=_snake):
@@ -244,6 +246,12 @@ class Acknowledge(Message, frozen=True, tag=_snake):
     sequence: int
 
 
+class Resend(Message, frozen=True, tag=_snake):
+    """Send every frame after `sequence` again: one was lost on the way."""
+
+    sequence: int
+
+
 class Stop(Message, frozen=True, tag=_snake):
     """Finish the step, say goodbye, exit. `drain` serves the running requests to their end first."""
 
@@ -296,7 +304,7 @@ class Advance(Message, frozen=True, tag=_snake):
     """One more step of a step-by-step generation."""
 
 
-Command = Acknowledge | Stop | Pause | Resume | SetPolicy | SetWorkload | Window | Generate | Advance
+Command = Acknowledge | Resend | Stop | Pause | Resume | SetPolicy | SetWorkload | Window | Generate | Advance
 
 _encoder = msgspec.msgpack.Encoder()
 _frames = msgspec.msgpack.Decoder(Envelope)

@@ -1,0 +1,247 @@
+"""The worker's end of the link: frames go out, commands come in, and the engine never waits for either.
+
+Frames and commands travel over one zmq pair of sockets (ipc, in a folder that only this user can enter). Every
+frame has a number and is kept until the lab says that it is committed. The lab's end: `avlab.workers.inbox`.
+"""
+
+import contextlib
+import os
+import socket
+import stat
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import zmq
+
+from avlab.workers import messages as m
+
+CONTACT_SECONDS = 10.0  # a worker that hears nothing from its lab for so long stops itself
+STUCK_SECONDS = 5.0  # and if it has not stopped so much later, because a step hangs, it ends at once
+HEARTBEAT_SECONDS = 1.0
+DRAFTS_BYTES = 64 << 20  # unacknowledged bytes above which raw slots are dropped; some 2 M slots, chosen here
+DRAFT_BYTES = 31  # of a slot's columns
+MOST_BYTES = 512 << 20  # unacknowledged bytes at which a run is given up rather than its frames
+SOCKET_PATH_LIMIT = 100  # bytes; the system's own is 104 to 108
+
+
+class LinkError(RuntimeError):
+    """The link to a worker or lab cannot be made. The message is one sentence."""
+
+
+def private_folder(prefix: str = "avlab-") -> Path:
+    """A new folder that only this user can enter (0700), with a path short enough for a socket in it."""
+    for parent in (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp"):
+        if parent and os.path.isdir(parent) and len(parent) + len(prefix) + 24 < SOCKET_PATH_LIMIT:
+            with contextlib.suppress(OSError):
+                return Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+    raise LinkError("No folder for a socket could be made: set TMPDIR to a folder with a short path.")
+
+
+def is_private(folder: Path) -> bool:
+    """Whether the folder belongs to this user and nobody else can enter it."""
+    try:
+        status = folder.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077
+
+
+def endpoint(folder: Path, name: str = "link") -> str:
+    """The address of a socket in a private folder."""
+    return f"ipc://{folder / name}"
+
+
+def open_socket(context: zmq.Context, kind: int = zmq.DEALER) -> zmq.Socket:
+    """A socket that closes without waiting and holds little: its owner keeps what matters until acknowledged."""
+    opened = context.socket(kind)
+    opened.setsockopt(zmq.LINGER, 0)
+    opened.setsockopt(zmq.SNDHWM, 256)
+    opened.setsockopt(zmq.RCVHWM, 256)
+    return opened
+
+
+class Bell:
+    """Wakes a thread that polls sockets; ringing never blocks."""
+
+    def __init__(self) -> None:
+        self._out, self._in = socket.socketpair()
+        self._out.setblocking(False)
+        self._in.setblocking(False)
+
+    def ring(self) -> None:
+        with contextlib.suppress(OSError):  # full: it is ringing already; closed: nobody is left to wake
+            self._out.send(b"x")
+
+    def hush(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while self._in.recv(4096):
+                pass
+
+    def fileno(self) -> int:
+        return self._in.fileno()
+
+    def close(self) -> None:
+        self._out.close()
+        self._in.close()
+
+
+class Outbox:
+    """Sends a run's frames from a thread of its own and collects the lab's commands.
+
+    status: called once a second for the state and step that a Heartbeat carries. lab: the process id that must
+    stay our parent, or None. guard: end the process when it is lost and does not stop by itself.
+    The first frame must be a Hello; until then no heartbeat goes out.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        run: str,
+        status: Callable[[], tuple[str, int]] = lambda: ("serving", 0),
+        clock: Callable[[], float] = time.monotonic,
+        lab: int | None = None,
+        guard: bool = False,
+        contact_seconds: float = CONTACT_SECONDS,
+        drafts_bytes: int = DRAFTS_BYTES,
+    ):
+        self.run, self.lost, self.drafts_dropped = run, "", 0
+        self._address, self._status, self._clock, self._lab, self._guard = address, status, clock, lab, guard
+        self._contact_seconds, self._drafts_bytes = contact_seconds, drafts_bytes
+        self._new: deque[m.Frame] = deque()  # put, not yet numbered
+        self._held: deque[tuple[int, bytes]] = deque()  # numbered, not yet acknowledged; numbers without gaps
+        self._held_bytes = 0
+        self._put_bytes = self._taken_bytes = 0  # of Drafts; each written by one thread only
+        self._number = self._next = 0  # of the next frame to number; to send
+        self._commands: deque[m.Command] = deque()
+        self._arrived = threading.Event()
+        self._heard = self._beat = time.monotonic()
+        self._lost_at: float | None = None
+        self._greeted = False
+        self._deadline: float | None = None
+        self._process = psutil.Process()
+        self._bell = Bell()
+        self._context = zmq.Context()
+        self._thread = threading.Thread(target=self._work, name="outbox", daemon=True)
+        self._thread.start()
+
+    def put(self, frame: m.Frame) -> None:
+        """Hand over a frame; returns at once. When too much waits, Drafts are dropped and their rows counted."""
+        if isinstance(frame, m.Drafts):
+            size = DRAFT_BYTES * frame.rows
+            if self._held_bytes + self._put_bytes - self._taken_bytes + size > self._drafts_bytes:
+                self.drafts_dropped += frame.rows
+                return
+            self._put_bytes += size
+        self._new.append(frame)
+        self._bell.ring()
+
+    def commands(self) -> list[m.Command]:
+        """What the lab asked since the last call, in order."""
+        self._arrived.clear()
+        taken = []
+        while self._commands:
+            taken.append(self._commands.popleft())
+        return taken
+
+    def wait(self, seconds: float) -> None:
+        """Sleep, but not past the next command or the loss of the lab."""
+        self._arrived.wait(seconds)
+
+    def close(self, timeout: float = CONTACT_SECONDS) -> bool:
+        """Send what is left and wait, at most `timeout` seconds, for its acknowledgement; whether all of it came."""
+        self._deadline = time.monotonic() + timeout
+        self._bell.ring()
+        self._thread.join()
+        self._context.term()
+        self._bell.close()
+        return not self._new and not self._held
+
+    # ---- the thread ----------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        wire = open_socket(self._context)
+        wire.connect(self._address)
+        poller = zmq.Poller()
+        poller.register(self._bell.fileno(), zmq.POLLIN)
+        while not self._done():
+            blocked = self._next < self._number
+            poller.register(wire, zmq.POLLIN | (zmq.POLLOUT if blocked else 0))
+            poller.poll(100 if self._deadline else int(1000 * HEARTBEAT_SECONDS / 2))
+            self._bell.hush()
+            self._receive(wire)
+            self._watch()
+            self._take()
+            self._send(wire)
+        wire.close()
+
+    def _done(self) -> bool:
+        if self._deadline is None:
+            return False
+        empty = not self._new and not self._held
+        return empty or bool(self.lost) or time.monotonic() > self._deadline
+
+    def _receive(self, wire: zmq.Socket) -> None:
+        while True:
+            try:
+                command = m.decode_command(wire.recv(zmq.NOBLOCK))
+            except zmq.Again:
+                return
+            except m.MessageError as error:
+                self.put(m.Event("warning", "message", str(error), self._clock(), self._status()[1]))
+                continue
+            self._heard = time.monotonic()
+            if isinstance(command, m.Acknowledge):
+                while self._held and self._held[0][0] <= command.sequence:
+                    self._held_bytes -= len(self._held.popleft()[1])
+                self._next = max(self._next, self._held[0][0] if self._held else self._number)
+            elif isinstance(command, m.Resend):
+                first = self._held[0][0] if self._held else self._number
+                self._next = min(self._next, max(first, command.sequence + 1))
+            else:
+                self._commands.append(command)
+                self._arrived.set()
+
+    def _watch(self) -> None:
+        """Beat once a second; notice a lab that is gone, or that takes frames no more."""
+        now = time.monotonic()
+        if self._greeted and now - self._beat >= HEARTBEAT_SECONDS and self._deadline is None:
+            self._beat = now
+            memory = self._process.memory_info().rss / 2**20
+            self._new.append(m.Heartbeat(self._clock(), *self._status(), memory, self.drafts_dropped))
+        if not self.lost:
+            if self._lab is not None and os.getppid() != self._lab:
+                self.lost = "The lab ended, so its worker did."
+            elif now - self._heard > self._contact_seconds:
+                self.lost = f"The lab did not answer for {self._contact_seconds:g} s, so its worker stopped."
+            elif self._held_bytes > MOST_BYTES:
+                self.lost = "The lab stored nothing for so long that its worker stopped."
+            if self.lost:
+                self._lost_at = now
+                self._arrived.set()
+        elif self._guard and self._deadline is None and now - (self._lost_at or now) > STUCK_SECONDS:
+            os._exit(3)
+
+    def _take(self) -> None:
+        """Number what was put."""
+        while self._new:
+            frame = self._new.popleft()
+            if isinstance(frame, m.Drafts):
+                self._taken_bytes += DRAFT_BYTES * frame.rows
+            self._greeted = self._greeted or isinstance(frame, m.Hello)
+            data = m.encode(m.Envelope(self.run, self._number, frame))
+            self._held.append((self._number, data))
+            self._held_bytes += len(data)
+            self._number += 1
+
+    def _send(self, wire: zmq.Socket) -> None:
+        while self._next < self._number:
+            try:
+                wire.send(self._held[self._next - self._held[0][0]][1], zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            self._next += 1

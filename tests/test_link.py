@@ -1,0 +1,213 @@
+"""Between worker and lab no frame is lost, raw slots give way first, and nobody waits for the other."""
+
+import os
+import time
+
+import pytest
+
+from avlab.workers import link
+from avlab.workers import messages as m
+from avlab.workers.inbox import Inbox
+from avlab.workers.link import LinkError, Outbox, endpoint, is_private, private_folder
+
+RUN = "018f0000-0000-7000-8000-000000000000"
+HELLO = m.Hello("reference", 1, 0.0, {}, "t", "", None, None, 7, "unknown", {})
+
+
+def event(text):
+    return m.Event("info", "test", text, 0.0, 0)
+
+
+def drafts(rows):
+    return m.Drafts(0, rows, *[bytes(rows * width) for width in (8, 4, 1, 4, 4, 4, 4, 1, 1)])
+
+
+class Memory:
+    """A recorder that keeps frames in a list, or refuses them."""
+
+    def __init__(self):
+        self.frames, self.last, self.error = [], {}, None
+
+    def record(self, envelope):
+        if self.error:
+            raise OSError(self.error)
+        assert envelope.sequence == self.last.get(envelope.run, -1) + 1
+        self.frames.append(envelope.frame)
+        self.last[envelope.run] = envelope.sequence
+
+    def flush(self):
+        if self.error:
+            raise OSError(self.error)
+        return dict(self.last)
+
+    def end(self, run, reason):
+        self.frames.append(reason)
+
+    @property
+    def texts(self):
+        return [frame.text for frame in self.frames if isinstance(frame, m.Event)]
+
+
+@pytest.fixture
+def address():
+    folder = private_folder()
+    yield endpoint(folder)
+    for path in folder.iterdir():
+        path.unlink()
+    folder.rmdir()
+
+
+def until(condition, seconds=10.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.01)
+
+
+def test_frames_arrive_in_order_and_are_acknowledged(address):
+    memory = Memory()
+    inbox = Inbox(address, RUN, memory)
+    outbox = Outbox(address, RUN)
+    outbox.put(HELLO)
+    for number in range(500):
+        outbox.put(event(str(number)))
+    outbox.put(m.Bye("done", True, 1.0))
+    assert outbox.close(timeout=10)
+    inbox.close()
+    assert memory.texts == [str(number) for number in range(500)]
+    assert isinstance(memory.frames[0], m.Hello) and isinstance(memory.frames[-1], m.Bye)
+
+
+def test_commands_come_in_order_and_wake_the_worker(address):
+    inbox = Inbox(address, RUN, Memory())
+    outbox = Outbox(address, RUN)
+    inbox.send(m.Pause())
+    inbox.send(m.SetPolicy("fixed:3"))
+    begin = time.monotonic()
+    commands = []
+    while len(commands) < 2:
+        outbox.wait(5)
+        commands += outbox.commands()
+    assert commands == [m.Pause(), m.SetPolicy("fixed:3")]
+    assert time.monotonic() - begin < 4
+    outbox.close(0)
+    inbox.close()
+
+
+def test_a_new_lab_end_is_sent_what_the_old_one_did_not_commit(address):
+    first, second = Memory(), Memory()
+    inbox = Inbox(address, RUN, first)
+    outbox = Outbox(address, RUN)
+    outbox.put(HELLO)
+    outbox.put(event("a"))
+    until(lambda: first.texts == ["a"] and inbox.committed >= 1)
+    first.error = "the disk is full"
+    outbox.put(event("b"))
+    until(lambda: inbox.failure)
+    inbox.close()
+    outbox.put(event("c"))
+    second.last = dict(first.last)
+    inbox = Inbox(address, RUN, second, received=first.last[RUN])
+    until(lambda: second.texts == ["b", "c"])
+    assert outbox.close(10)
+    inbox.close()
+
+
+def test_a_recorder_that_recovers_gets_everything(address):
+    memory, failures = Memory(), []
+    inbox = Inbox(address, RUN, memory, on_failure=failures.append)
+    outbox = Outbox(address, RUN)
+    memory.error = "the disk is full"
+    outbox.put(HELLO)
+    outbox.put(event("a"))
+    until(lambda: failures)
+    assert failures == ["the disk is full"]
+    memory.error = None
+    assert outbox.close(10)
+    inbox.close()
+    assert memory.texts == ["a"] and len(failures) == 1
+
+
+def test_raw_slots_give_way_and_are_counted_while_steps_are_kept(address):
+    outbox = Outbox(address, RUN, drafts_bytes=10 * link.DRAFT_BYTES * 1000)
+    outbox.put(HELLO)
+    begin = time.monotonic()
+    for number in range(100):  # no lab is there
+        outbox.put(drafts(1000))
+        outbox.put(event(str(number)))
+    assert time.monotonic() - begin < 1
+    assert 85_000 <= outbox.drafts_dropped <= 95_000
+    memory = Memory()
+    inbox = Inbox(address, RUN, memory)
+    assert outbox.close(10)
+    inbox.close()
+    assert memory.texts == [str(number) for number in range(100)]
+    kept = sum(frame.rows for frame in memory.frames if isinstance(frame, m.Drafts))
+    assert kept + outbox.drafts_dropped == 100_000
+
+
+def test_the_worker_beats_and_the_lab_hears(address, monkeypatch):
+    monkeypatch.setattr(link, "HEARTBEAT_SECONDS", 0.1)
+    memory = Memory()
+    inbox = Inbox(address, RUN, memory)
+    outbox = Outbox(address, RUN, status=lambda: ("profiling", 12))
+    time.sleep(0.3)
+    assert inbox.received == -1 and inbox.silent_seconds == 0  # nothing before the greeting
+    outbox.put(HELLO)
+    until(lambda: any(isinstance(frame, m.Heartbeat) for frame in memory.frames))
+    beat = next(frame for frame in memory.frames if isinstance(frame, m.Heartbeat))
+    assert (beat.state, beat.step) == ("profiling", 12) and beat.rss_mb > 1
+    assert inbox.silent_seconds < 1
+    outbox.close(5)
+    time.sleep(0.4)
+    assert inbox.silent_seconds > 0.3
+    inbox.close()
+
+
+def test_a_worker_without_its_lab_knows(address):
+    outbox = Outbox(address, RUN, contact_seconds=0.3)
+    until(lambda: outbox.lost)
+    assert "did not answer" in outbox.lost
+    begin = time.monotonic()
+    assert not outbox.put(HELLO) and not outbox.close(10)
+    assert time.monotonic() - begin < 2
+    outbox = Outbox(address, RUN, lab=os.getpid())  # not our parent
+    until(lambda: outbox.lost)
+    assert "lab ended" in outbox.lost
+    outbox.close(0)
+
+
+def test_pings_alone_keep_a_worker_going(address):
+    inbox = Inbox(address, RUN, Memory())
+    outbox = Outbox(address, RUN, contact_seconds=2.0)
+    time.sleep(3)
+    assert not outbox.lost
+    outbox.close(0)
+    inbox.close()
+
+
+def test_damaged_bytes_are_noticed_not_guessed_at(address):
+    failures = []
+    inbox = Inbox(address, RUN, Memory(), on_failure=failures.append)
+    outbox = Outbox(address, RUN)
+    outbox._held.append((0, b"nonsense"))
+    outbox._number = 1
+    outbox._bell.ring()
+    until(lambda: failures)
+    assert "could not be read" in failures[0]
+    outbox.close(0)
+    inbox.close()
+
+
+def test_the_socket_folder_is_this_users_alone():
+    folder = private_folder()
+    assert is_private(folder) and len(str(folder)) < link.SOCKET_PATH_LIMIT
+    folder.chmod(0o755)
+    assert not is_private(folder)
+    folder.rmdir()
+    assert not is_private(folder)
+
+
+def test_an_address_that_cannot_be_bound_is_one_sentence():
+    with pytest.raises(LinkError, match="cannot be opened"):
+        Inbox("ipc:///nowhere/at/all", RUN, Memory())
