@@ -3,9 +3,7 @@
 Light to import: no torch, no model code. What is wrong with a value is said in one sentence a field.
 """
 
-import math
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -14,12 +12,13 @@ import platformdirs
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from avlab.policies import Arm
+from avlab.workloads import open_arrivals
 
 DEFAULT_TARGET = "SmolLM2-135M-Instruct"
 SPIN = (
     1000  # GOMP_SPINCOUNT; measured: near the default's speed alone, ten times faster beside a busy process
 )
-ARRIVALS = "closed:16 (16 at a time), poisson:4.0 (4 a second), burst:64 (64 at once) or replay"
+DEFAULT_ARRIVAL = "closed:16"
 
 
 class ConfigError(ValueError):
@@ -52,9 +51,10 @@ class RunConfig(BaseModel):
     head: bool = Field(True, description="whether the drafter's confidence head is on")
 
     # the traffic
-    workload: str = Field("mixed", min_length=1, description="prompt kind, mixture or drift")
-    prompts: str | None = Field(None, description="JSONL file with prompts of the reader's own")
-    arrival: str = Field("closed:16", description=ARRIVALS)
+    workload: str = Field(
+        "mixed", min_length=1, description="prompt kind, mixed, mixture:, drift: or file:PATH"
+    )
+    arrival: str | None = Field(None, description="None: a file's own times, else closed:16")
     temperature: float = Field(1.0, ge=0, le=10)
     top_k: int = Field(0, ge=0, le=10_000_000, description="0: all tokens")
     top_p: float = Field(1.0, gt=0, le=1)
@@ -100,6 +100,16 @@ class RunConfig(BaseModel):
     def has_drafter(self) -> bool:
         return self.drafter != "none"
 
+    @property
+    def has_file(self) -> bool:
+        """Whether the prompts come from a file of the reader's own."""
+        return self.workload.startswith("file:")
+
+    @property
+    def arrival_pattern(self) -> str | None:
+        """What `workloads.open_workload` is to be given; None lets a file's own arrival times decide."""
+        return self.arrival or (None if self.has_file else DEFAULT_ARRIVAL)
+
     @field_validator("policy")
     @classmethod
     def _policy(cls, text: str) -> str:
@@ -107,10 +117,12 @@ class RunConfig(BaseModel):
 
     @field_validator("arrival")
     @classmethod
-    def _arrival(cls, text: str) -> str:
-        return check_arrival(text)
+    def _arrival(cls, text: str | None) -> str | None:
+        if text is not None:
+            open_arrivals(text.strip(), times=[0.0])  # raises WorkloadError
+        return text and text.strip()
 
-    @field_validator("database", "costs", "prompts", "target", "drafter")
+    @field_validator("database", "costs", "workload", "target", "drafter")
     @classmethod
     def _path(cls, text: str | None) -> str | None:
         if text is not None and "\0" in text:
@@ -127,40 +139,9 @@ class RunConfig(BaseModel):
                 f"max_new_tokens is {self.max_new_tokens} where a request has {self.context} tokens in all: "
                 "lower it or raise context."
             )
-        if self.arrival == "replay" and self.prompts is None:
-            raise ValueError("arrival replay needs a file with arrival times: name it with prompts.")
+        if (self.arrival or "").startswith("replay") and not self.has_file:
+            raise ValueError("arrival replay needs a workload of the form file:PATH, with arrival times.")
         return self
-
-
-_ARRIVAL = re.compile(r"(closed|poisson|burst):([^:]+)")
-
-
-def check_arrival(text: str) -> str:
-    """The arrival pattern, stripped. Raises ValueError with one sentence for one that does not exist."""
-    text = text.strip()
-    if text == "replay":
-        return text
-    match = _ARRIVAL.fullmatch(text)
-    if match is None:
-        raise ValueError(f"there is no arrival {text!r}; known are {ARRIVALS}.")
-    kind, number = match.groups()
-    if kind == "poisson":
-        rate = _number(number, float)
-        if rate is None or not 0 < rate <= 10_000:
-            raise ValueError(f"arrival {text!r} needs a rate above 0 and up to 10000 requests a second.")
-    else:
-        count = _number(number, int)
-        if count is None or not 1 <= count <= 100_000:
-            raise ValueError(f"arrival {text!r} needs a whole number of requests from 1 to 100000.")
-    return text
-
-
-def _number(text: str, kind: type) -> Any:
-    try:
-        value = kind(text)
-    except ValueError:
-        return None
-    return value if math.isfinite(value) else None
 
 
 _BOUNDS = {

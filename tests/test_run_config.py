@@ -12,7 +12,12 @@ from avlab.config import ConfigError, RunConfig
 
 def test_defaults_are_a_run():
     config = RunConfig.make()
-    assert (config.policy, config.K, config.arrival, config.temperature) == ("adaptive", 7, "closed:16", 1.0)
+    assert (config.policy, config.K, config.arrival_pattern, config.temperature) == (
+        "adaptive",
+        7,
+        "closed:16",
+        1.0,
+    )
     assert config.arm.learns
 
 
@@ -36,12 +41,12 @@ def test_policies_are_kept_in_their_shortest_form():
         ({"policy": "adaptve"}, "no policy 'adaptve'"),
         ({"policy": "fixed:9"}, "K = 7"),
         ({"policy": "adaptive", "drafter": "none"}, "needs a drafter"),
-        ({"arrival": "closed:0"}, "whole number of requests"),
-        ({"arrival": "closed:2.5"}, "whole number of requests"),
-        ({"arrival": "poisson:-1"}, "rate above 0"),
-        ({"arrival": "poisson:inf"}, "rate above 0"),
-        ({"arrival": "sometimes"}, "no arrival 'sometimes'"),
-        ({"arrival": "replay"}, "needs a file"),
+        ({"arrival": "closed:0"}, "closed:0"),
+        ({"arrival": "closed:2.5"}, "closed:2.5"),
+        ({"arrival": "poisson:-1"}, "poisson:-1"),
+        ({"arrival": "poisson:inf"}, "poisson:inf"),
+        ({"arrival": "sometimes"}, "no arrival pattern 'sometimes'"),
+        ({"arrival": "replay"}, "file:PATH"),
         ({"temperature": -0.1}, "temperature is -0.1; it must be at least 0"),
         ({"temperature": float("nan")}, "finite number"),
         ({"temperature": 1e9}, "at most 10"),

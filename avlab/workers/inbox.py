@@ -78,7 +78,7 @@ class Inbox:
         return 0.0 if self.heard is None else time.monotonic() - self.heard
 
     def close(self) -> None:
-        """Take what has arrived, have it recorded, close. What cannot be recorded then stays with the worker."""
+        """Take what has arrived, have it recorded, close. What cannot be recorded stays with the worker."""
         self._closing.set()
         self._bell.ring()
         for thread in self._threads:

@@ -1,6 +1,6 @@
 """The worker's end of the link: frames go out, commands come in, and the engine never waits for either.
 
-Frames and commands travel over one zmq pair of sockets (ipc, in a folder that only this user can enter). Every
+Frames and commands travel over one zmq pair of sockets (ipc, in a folder only this user can enter). Every
 frame has a number and is kept until the lab says that it is committed. The lab's end: `avlab.workers.inbox`.
 """
 
@@ -57,7 +57,7 @@ def endpoint(folder: Path, name: str = "link") -> str:
 
 
 def open_socket(context: zmq.Context, kind: int = zmq.DEALER) -> zmq.Socket:
-    """A socket that closes without waiting and holds little: its owner keeps what matters until acknowledged."""
+    """A socket that closes without waiting and holds little: its owner keeps what is not acknowledged."""
     opened = context.socket(kind)
     opened.setsockopt(zmq.LINGER, 0)
     opened.setsockopt(zmq.SNDHWM, 256)
@@ -93,7 +93,7 @@ class Bell:
 class Outbox:
     """Sends a run's frames from a thread of its own and collects the lab's commands.
 
-    status: called once a second for the state and step that a Heartbeat carries. lab: the process id that must
+    status: called once a second for the state and step that a Heartbeat carries. lab: the process that must
     stay our parent, or None. guard: end the process when it is lost and does not stop by itself.
     The first frame must be a Hello; until then no heartbeat goes out.
     """
@@ -130,7 +130,7 @@ class Outbox:
         self._thread.start()
 
     def put(self, frame: m.Frame) -> None:
-        """Hand over a frame; returns at once. When too much waits, Drafts are dropped and their rows counted."""
+        """Hand over a frame; returns at once. When too much waits, Drafts are dropped and counted."""
         if isinstance(frame, m.Drafts):
             size = DRAFT_BYTES * frame.rows
             if self._held_bytes + self._put_bytes - self._taken_bytes + size > self._drafts_bytes:
@@ -153,7 +153,7 @@ class Outbox:
         self._arrived.wait(seconds)
 
     def close(self, timeout: float = CONTACT_SECONDS) -> bool:
-        """Send what is left and wait, at most `timeout` seconds, for its acknowledgement; whether all of it came."""
+        """Send what is left, wait up to `timeout` seconds for its acknowledgement; whether that came."""
         self._deadline = time.monotonic() + timeout
         self._bell.ring()
         self._thread.join()
