@@ -1,0 +1,181 @@
+"""Who may open a database file: one owner, who writes; or any number of readers while there is no owner."""
+
+import contextlib
+import os
+import re
+import threading
+import time
+from pathlib import Path
+
+import duckdb
+from filelock import FileLock, Timeout
+
+from store import schema
+from store.errors import DatabaseHeld, SchemaError, StoreError
+
+# One thread and a bounded memory: the database shares its machine with the engine that is being measured.
+SETTINGS = {"threads": 1, "memory_limit": "1GB"}
+
+# The last word on each run that has one. A run without, or with "resumed", is running while its file has an
+# owner, and was cut short otherwise.
+LAST_STATE = (
+    "SELECT run, arg_max(kind, rowid) AS state, arg_max(text, rowid) AS reason, arg_max(time, rowid) AS time "
+    "FROM events WHERE origin = 'lab' AND kind IN ('finished', 'stopped', 'failed', 'cut short', 'resumed') "
+    "GROUP BY run"
+)
+
+_owned: dict[Path, "Database"] = {}
+_guard = threading.Lock()
+
+
+class Database:
+    """A database file held for writing by this process, until `close`. Use as a context manager.
+
+    Makes the file where there is none and migrates an older one. Runs that an earlier owner left without an
+    ending are marked "cut short", for nobody else can be writing them. Raises DatabaseHeld or SchemaError.
+    """
+
+    def __init__(self, path: str | os.PathLike):
+        self.path = Path(path).expanduser().resolve()
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._lock = _take_lock(self.path)
+        try:
+            self._con = _connect(self.path, read_only=False)
+            try:
+                schema.prepare(self._con)
+                self._mark_cut_short()
+            except BaseException:
+                self._con.close()
+                raise
+        except BaseException:
+            self._lock.release()
+            raise
+        with _guard:
+            _owned[self.path] = self
+
+    def cursor(self) -> duckdb.DuckDBPyConnection:
+        """A connection of its own for one thread; never share one between threads. Close it when done."""
+        return self._con.cursor()
+
+    def close(self) -> None:
+        """Checkpoints, closes the file and gives the lock back. Closing twice does nothing."""
+        with _guard:
+            if _owned.pop(self.path, None) is None:
+                return
+        try:
+            with contextlib.suppress(duckdb.Error):  # a full disk: the log stays, and is replayed on opening
+                self._con.execute("CHECKPOINT")
+            self._con.close()
+        finally:
+            self._lock.release()
+
+    def __enter__(self) -> "Database":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.close()
+
+    def _mark_cut_short(self) -> None:
+        open_runs = self._con.execute(
+            f"SELECT run::VARCHAR FROM runs LEFT JOIN ({LAST_STATE}) AS last USING (run) "
+            "WHERE last.state IS NULL OR last.state = 'resumed'"
+        ).fetchall()
+        for (run,) in open_runs:
+            append_event(self._con, run, "cut short", "The lab ended before the run did.", level="warning")
+
+
+def append_event(
+    con: duckdb.DuckDBPyConnection,
+    run: str,
+    kind: str,
+    text: str,
+    level: str = "info",
+) -> None:
+    """Appends one event of the lab's own to a run."""
+    con.execute(
+        "INSERT INTO events BY NAME SELECT ?::UUID AS run, 'lab' AS origin, ? AS level, ? AS kind, "
+        "? AS text, ?::DOUBLE AS wall",
+        [run, level, kind, text, time.time()],
+    )
+
+
+def connect_reader(path: str | os.PathLike) -> duckdb.DuckDBPyConnection:
+    """A read-only connection to a file that nobody writes, or a cursor where this process is the owner.
+
+    Raises DatabaseHeld when another process owns the file, SchemaError for a foreign, older or newer one, and
+    StoreError where there is no file.
+    """
+    path = Path(path).expanduser().resolve()
+    with _guard:
+        owned = _owned.get(path)
+    if owned is not None:
+        return owned.cursor()
+    if not path.is_file():
+        raise StoreError(f"There is no database at {path}: `avlab run` makes one, or give another path.")
+    con = _connect(path, read_only=True)
+    try:
+        schema.require_current(con)
+    except BaseException:
+        con.close()
+        raise
+    return con
+
+
+def owner_of(path: str | os.PathLike) -> str | None:
+    """Who holds this database for writing, as "PID 12, since 2026-01-31 09:00:00"; None if nobody does."""
+    lock_path = _lock_path(Path(path).expanduser().resolve())
+    if not lock_path.exists():
+        return None
+    lock = FileLock(lock_path)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        return lock_path.read_text().strip() or "another process"
+    lock.release()
+    return None
+
+
+def _lock_path(path: Path) -> Path:
+    return path.with_name(path.name + ".lock")
+
+
+def _take_lock(path: Path) -> FileLock:
+    with _guard:
+        if path in _owned:
+            raise DatabaseHeld(f"{path} is already open for writing in this process: close it first.")
+    lock_path = _lock_path(path)
+    lock = FileLock(lock_path)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise held_error(path, lock_path.read_text().strip()) from None
+    except OSError as error:
+        raise StoreError(
+            f"{path} cannot be locked for writing ({error.strerror or error}): check its folder."
+        ) from None
+    lock_path.write_text(f"PID {os.getpid()}, since {time.strftime('%Y-%m-%d %H:%M:%S')}\n")
+    return lock
+
+
+def held_error(path: Path, owner: str) -> DatabaseHeld:
+    """The sentence for a file that another process holds."""
+    return DatabaseHeld(
+        f"{path} is held by another process ({owner or 'it left no name'}): close it, or choose another file."
+    )
+
+
+def _connect(path: Path, read_only: bool) -> duckdb.DuckDBPyConnection:
+    try:
+        return duckdb.connect(str(path), read_only=read_only, config=SETTINGS)
+    except duckdb.IOException as error:
+        text = str(error)
+        if "lock" in text.lower():
+            pid = re.search(r"\(PID (\d+)\)", text)
+            raise held_error(path, owner_of(path) or (f"PID {pid[1]}" if pid else "")) from None
+        if "not a valid DuckDB" in text:
+            raise SchemaError(f"{path} is not a DuckDB file: choose another file.") from None
+        raise StoreError(f"{path} could not be opened ({text}).") from None
+    except duckdb.ConnectionException:
+        raise DatabaseHeld(f"{path} is already open for reading in this process: close that first.") from None
+    except duckdb.Error as error:
+        raise StoreError(f"{path} could not be opened ({error}).") from None

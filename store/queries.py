@@ -1,0 +1,47 @@
+"""What the pages and the command line ask of the database: one named function a question.
+
+Each takes a connection (a cursor of the calling thread; see `store.database`) and a run id. Answers for
+people are plain dicts and lists that JSON can hold, with None where a thing is not defined, never NaN; tables
+are `pyarrow.Table`s. "Headline" rates count only blocks of kind "serve": wash-outs, full-verification
+windows, the playground and audits are left out.
+"""
+
+from store.runs import HEADLINE, blocks, describe, find_run, runs
+from store.summary import calibration_sums, interactivity, measures, position_totals, run_summary
+from store.traces import (
+    bucket_width,
+    calibration_rows,
+    cost_medians,
+    cost_profile,
+    events_since,
+    last_heartbeat,
+    last_step,
+    positions_since,
+    refits_since,
+    requests_since,
+    steps_since,
+)
+
+__all__ = [
+    "HEADLINE",
+    "blocks",
+    "bucket_width",
+    "calibration_rows",
+    "calibration_sums",
+    "cost_medians",
+    "cost_profile",
+    "describe",
+    "events_since",
+    "find_run",
+    "interactivity",
+    "last_heartbeat",
+    "last_step",
+    "measures",
+    "position_totals",
+    "positions_since",
+    "refits_since",
+    "requests_since",
+    "run_summary",
+    "runs",
+    "steps_since",
+]

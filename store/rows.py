@@ -1,0 +1,140 @@
+"""A frame as rows: which tables it fills, and with what. Nothing here touches the database."""
+
+from collections.abc import Iterable
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from avlab.workers import messages as m
+from store.schema import arrow_schema
+
+_SCHEMAS: dict[str, pa.Schema] = {}
+
+_DRAFT_COLUMNS = {
+    "step": np.dtype("<i8"),
+    "request": np.dtype("<i4"),
+    "position": np.dtype("i1"),
+    "feature": np.dtype("<f4"),
+    "estimate": np.dtype("<f4"),
+    "survival": np.dtype("<f4"),
+    "head": np.dtype("<f4"),
+    "admitted": np.dtype("i1"),
+    "label": np.dtype("i1"),
+}
+
+
+def rows_of(frame: m.Frame, sequence: int, wall: float, keep_text: bool) -> dict[str, pa.Table]:
+    """The rows that a frame adds, by table, without their `run`. NaN becomes null.
+
+    sequence: the frame's number, by which a cost profile is known. wall: seconds since the epoch, for events.
+    keep_text: whether the playground's tokens may be stored.
+    Raises ValueError (or a subclass) for a frame whose columns do not fit each other or the table.
+    """
+    match frame:
+        case m.Steps(steps):
+            return {"steps": _table("steps", map(msgspec.structs.astuple, steps))}
+        case m.Drafts():
+            return {"drafts": _drafts(frame)}
+        case m.Calibration():
+            return {"calibration": _calibration(frame)}
+        case m.RequestDone():
+            return {"requests": _table("requests", [_fields("requests", frame)])}
+        case m.Refit():
+            return {"coefficients": _table("coefficients", _coefficients(frame))}
+        case m.Block():
+            return {"blocks": _table("blocks", [_fields("blocks", frame)])}
+        case m.Heartbeat():
+            return {"heartbeats": _table("heartbeats", [_fields("heartbeats", frame)])}
+        case m.Event(level, kind, text, time, step):
+            return {"events": _table("events", [("worker", level, kind, text, time, step, wall)])}
+        case m.CostProfile():
+            return _costs(frame, sequence)
+        case m.Tokens():
+            detail = msgspec.json.encode(frame).decode()
+            rows = [(frame.request, frame.step, detail)] if keep_text else []
+            return {"tokens": _table("tokens", rows)}
+        case m.Hello():
+            values = msgspec.structs.asdict(frame)
+            values |= {name: msgspec.json.encode(values[name]).decode() for name in ("config", "machine")}
+            return {"runs": _table("runs", [[values[name] for name in _schema("runs").names]])}
+        case m.Bye(reason, complete, time):
+            state = "finished" if complete else "stopped" if reason == "stopped" else "failed"
+            level = "error" if state == "failed" else "info"
+            return {"events": _table("events", [("lab", level, state, reason, time, None, wall)])}
+    raise ValueError(f"no table takes a frame of type {type(frame).__name__}")
+
+
+def event_row(kind: str, text: str, level: str, wall: float) -> pa.Table:
+    """One event of the lab's own, as a row."""
+    return _table("events", [("lab", level, kind, text, None, None, wall)])
+
+
+def _schema(table: str) -> pa.Schema:
+    if table not in _SCHEMAS:
+        _SCHEMAS[table] = arrow_schema(table)
+    return _SCHEMAS[table]
+
+
+def _table(table: str, rows: Iterable) -> pa.Table:
+    schema, rows = _schema(table), list(rows)
+    columns = zip(*rows, strict=True) if rows else [()] * len(schema)
+    arrays = [
+        pa.array(list(c), field.type, from_pandas=True) for c, field in zip(columns, schema, strict=True)
+    ]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _fields(table: str, frame: m.Message) -> list:
+    return [getattr(frame, name) for name in _schema(table).names]
+
+
+def _coefficients(frame: m.Refit) -> list[tuple]:
+    head = (frame.arm, frame.block, frame.refit, frame.step, frame.time)
+    vectors = zip(frame.intercepts, frame.counts, frame.positives, strict=True)
+    return [(*head, k, frame.slope, *values) for k, values in enumerate(vectors)]
+
+
+def _calibration(frame: m.Calibration) -> pa.Table:
+    schema = _schema("calibration")
+    values = [getattr(frame, name) for name in schema.names]
+    rows = len(frame.bin)
+    columns = [v if isinstance(v, list) else [v] * rows for v in values]
+    arrays = [pa.array(c, field.type, from_pandas=True) for c, field in zip(columns, schema, strict=True)]
+    return _checked(pa.Table.from_arrays(arrays, schema=schema))
+
+
+def _drafts(frame: m.Drafts) -> pa.Table:
+    values = {name: np.frombuffer(getattr(frame, name), kind) for name, kind in _DRAFT_COLUMNS.items()}
+    for name, column in values.items():
+        if len(column) != frame.rows:
+            raise ValueError(f"column {name} has {len(column)} entries for {frame.rows} rows")
+    label = values["label"]
+    columns = {
+        **{name: pa.array(column, from_pandas=True) for name, column in values.items()},
+        "block": pa.array(np.full(frame.rows, frame.block, np.int32)),
+        "admitted": pa.array(values["admitted"] != 0),
+        "label": pa.array(label == 1, mask=label < 0),
+    }
+    schema = _schema("drafts")
+    return pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
+
+
+def _costs(frame: m.CostProfile, sequence: int) -> dict[str, pa.Table]:
+    head = (sequence, frame.source, frame.cost_hash)
+    samples = [
+        (*head, phase, size, ms)
+        for phase, pairs in (("draft", frame.draft_samples), ("verify", frame.verify_samples))
+        for size, ms in pairs
+    ]
+    tables = [
+        (*head, phase, size, ms)
+        for phase, column in (("draft", frame.draft_table), ("verify", frame.verify_table))
+        for size, ms in enumerate(column)
+    ]
+    return {"cost_samples": _table("cost_samples", samples), "cost_tables": _table("cost_tables", tables)}
+
+
+def _checked(table: pa.Table) -> pa.Table:
+    table.validate()
+    return table

@@ -1,0 +1,157 @@
+"""Which runs there are, and what one run is: its description and its blocks."""
+
+import json
+import math
+
+import duckdb
+import numpy as np
+
+from store.database import LAST_STATE
+from store.errors import UnknownRun
+
+HEADLINE = ("serve",)  # the kinds of block that count in a headline rate
+_DELETED = "SELECT run FROM events WHERE origin = 'lab' AND kind IN ('deleted', 'restored') GROUP BY run "
+_DELETED += "HAVING arg_max(kind, rowid) = 'deleted'"
+
+
+def plain(value):
+    """A value as JSON can hold it: NaN and infinities become None, arrays and tuples lists."""
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | np.ndarray):
+        return [plain(item) for item in value]
+    if isinstance(value, np.generic):
+        return plain(value.item())
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def rows(con: duckdb.DuckDBPyConnection, sql: str, parameters: dict | None = None) -> list[dict]:
+    """The rows that a query gives, as dicts."""
+    con.execute(sql, parameters or {})
+    names = [column[0] for column in con.description]
+    return [dict(zip(names, row, strict=True)) for row in con.fetchall()]
+
+
+def _is_owned(con: duckdb.DuckDBPyConnection) -> bool:
+    """Whether this process holds the file for writing; nobody does when it could be opened read-only."""
+    sql = "SELECT NOT readonly FROM duckdb_databases() WHERE database_name = current_database()"
+    return con.execute(sql).fetchall()[0][0]
+
+
+def _state(state: str | None, owned: bool) -> str:
+    if state in (None, "resumed"):
+        return "running" if owned else "cut short"
+    return state
+
+
+def find_run(con: duckdb.DuckDBPyConnection, text: str) -> str:
+    """The run id that `text` means: a whole id, the beginning or end of exactly one, or "last".
+
+    Raises UnknownRun. Deleted runs are not found.
+    """
+    known = [
+        run
+        for (run,) in con.execute(
+            f"SELECT run::VARCHAR FROM runs WHERE run NOT IN ({_DELETED}) ORDER BY run"
+        ).fetchall()
+    ]
+    wanted = text.strip().lower()
+    if wanted == "last" and known:
+        return known[-1]
+    found = [run for run in known if run == wanted]
+    found = found or [run for run in known if wanted and (run.startswith(wanted) or run.endswith(wanted))]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise UnknownRun(f"{len(found)} runs answer to {text!r}: give more of the id.")
+    raise UnknownRun(f"No run answers to {text!r} among the {len(known)} here: `avlab runs` lists them.")
+
+
+def runs(con: duckdb.DuckDBPyConnection, deleted: bool = False) -> list[dict]:
+    """All runs, newest first: run_id, state ("running", "finished", "stopped", "failed", "cut short"),
+    reason, started (seconds since the epoch), duration_s, kind, policy, workload, arrival, target, drafter,
+    K, steps, tokens, requests, notes. Deleted ones only if asked for.
+    """
+    owned = _is_owned(con)
+    answer = rows(
+        con,
+        f"""
+        WITH counted AS (
+            SELECT run, count(*) AS steps, sum(tokens) AS tokens, max(time) AS time FROM steps GROUP BY run
+        ), served AS (
+            SELECT run, list(DISTINCT arm ORDER BY arm) AS arms, arg_max(workload, block) AS workload
+            FROM blocks WHERE kind IN $headline GROUP BY run
+        ), asked AS (SELECT run, count(*) AS requests FROM requests GROUP BY run
+        ), noted AS (
+            SELECT run, list(text ORDER BY rowid) AS notes FROM events
+            WHERE origin = 'lab' AND kind = 'note' GROUP BY run
+        )
+        SELECT run::VARCHAR AS run_id, state, reason, wall AS started,
+            greatest(counted.time, last.time) AS duration_s, kind, arms, workload, config, target, drafter, K,
+            coalesce(steps, 0) AS steps, coalesce(tokens, 0)::BIGINT AS tokens,
+            coalesce(requests, 0) AS requests, coalesce(notes, []) AS notes
+        FROM runs LEFT JOIN ({LAST_STATE}) AS last USING (run) LEFT JOIN counted USING (run)
+            LEFT JOIN served USING (run) LEFT JOIN asked USING (run) LEFT JOIN noted USING (run)
+        WHERE (run IN ({_DELETED})) = $deleted ORDER BY run DESC
+        """,
+        {"headline": list(HEADLINE), "deleted": deleted},
+    )
+    for run in answer:
+        config = json.loads(run.pop("config"))
+        arms = run.pop("arms")
+        run["policy"] = ", ".join(arms) if arms else config.get("policy")
+        run["workload"] = run["workload"] or config.get("workload")
+        run["arrival"] = config.get("arrival")
+        run["state"] = _state(run["state"], owned)
+    return plain(answer)
+
+
+def describe(con: duckdb.DuckDBPyConnection, run: str) -> dict:
+    """One run's description: run_id, state, reason, started, duration_s, kind, pid, target, drafter and their
+    hashes, K, code, config and machine (dicts), and the cost_hash of its last cost profile. Raises
+    UnknownRun.
+    """
+    found = rows(
+        con,
+        "SELECT runs.*, state, reason, "
+        "greatest(last.time, (SELECT max(time) FROM steps WHERE run = $run::UUID)) AS duration_s "
+        f"FROM runs LEFT JOIN ({LAST_STATE}) AS last USING (run) WHERE run = $run::UUID",
+        {"run": run},
+    )
+    if not found:
+        raise UnknownRun(f"There is no run {run!r} in this database: `avlab runs` lists what there is.")
+    answer = found[0]
+    answer["run_id"], answer["started"] = str(answer.pop("run")), answer.pop("wall")
+    answer["state"] = _state(answer["state"], _is_owned(con))
+    answer["config"], answer["machine"] = json.loads(answer["config"]), json.loads(answer["machine"])
+    sql = "SELECT arg_max(cost_hash, profile) FROM cost_tables WHERE run = ?::UUID"
+    answer["cost_hash"] = con.execute(sql, [run]).fetchall()[0][0]
+    return plain(answer)
+
+
+def blocks(con: duckdb.DuckDBPyConnection, run: str) -> list[dict]:
+    """A run's blocks in order: block, arm, kind, round, workload, step and time of the beginning, steps,
+    tokens, seconds (up to the last step), emitting (request-steps), scheduled, admitted, accepted,
+    tokens_per_s, tokens_per_step.
+    """
+    return plain(
+        rows(
+            con,
+            """
+            WITH counted AS (
+                SELECT block, count(*) AS steps, max(time) AS until, sum(tokens)::BIGINT AS tokens,
+                    sum(emitting)::BIGINT AS emitting, sum(list_sum(scheduled))::BIGINT AS scheduled,
+                    sum(list_sum(admitted))::BIGINT AS admitted, sum(list_sum(accepted))::BIGINT AS accepted
+                FROM steps WHERE run = $run::UUID GROUP BY block
+            )
+            SELECT block, arm, kind, round, workload, step, time, coalesce(steps, 0) AS steps,
+                coalesce(tokens, 0) AS tokens, coalesce(until - time, 0) AS seconds,
+                coalesce(emitting, 0) AS emitting, coalesce(scheduled, 0) AS scheduled,
+                coalesce(admitted, 0) AS admitted, coalesce(accepted, 0) AS accepted,
+                tokens / nullif(until - time, 0) AS tokens_per_s,
+                tokens / nullif(emitting, 0) AS tokens_per_step
+            FROM blocks LEFT JOIN counted USING (block) WHERE run = $run::UUID ORDER BY block
+            """,
+            {"run": run},
+        )
+    )

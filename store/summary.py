@@ -1,0 +1,177 @@
+"""One run in numbers: its headline rates, its positions, its calibration and its ledger."""
+
+import statistics
+
+import duckdb
+import numpy as np
+
+from avlab.policies import Arm, PolicyError
+from avlab.speculation.calibration import BINS, FIELDS, Scores, scores
+from store.runs import HEADLINE, blocks, describe, plain, rows
+from store.traces import events_since
+
+LEDGER = ("draft", "verify", "sample", "decide", "report", "idle")
+
+
+def _chosen_blocks(con: duckdb.DuckDBPyConnection, run: str, kinds, arm: str | None) -> list[int]:
+    sql = "SELECT block FROM blocks WHERE run = $run::UUID AND kind IN $kinds AND coalesce(arm = $arm, true)"
+    found = con.execute(sql, {"run": run, "kinds": list(kinds), "arm": arm}).fetchall()
+    return [block for (block,) in found]
+
+
+def position_totals(
+    con: duckdb.DuckDBPyConnection, run: str, kinds=HEADLINE, arm: str | None = None
+) -> list[dict]:
+    """By position, over blocks of these kinds (and this arm): position, scheduled, admitted, accepted,
+    labelled, conditional_acceptance (accepted / labelled).
+    """
+    return plain(
+        rows(
+            con,
+            """
+            WITH slots AS (
+                SELECT unnest(range(len(scheduled))) AS position, unnest(scheduled) AS scheduled,
+                    unnest(admitted) AS admitted, unnest(accepted) AS accepted, unnest(labelled) AS labelled
+                FROM steps WHERE run = $run::UUID AND block IN $blocks
+            )
+            SELECT position, sum(scheduled)::BIGINT AS scheduled, sum(admitted)::BIGINT AS admitted,
+                sum(accepted)::BIGINT AS accepted, sum(labelled)::BIGINT AS labelled,
+                sum(accepted) / nullif(sum(labelled), 0) AS conditional_acceptance
+            FROM slots GROUP BY position ORDER BY position
+            """,
+            {"run": run, "blocks": _chosen_blocks(con, run, kinds, arm)},
+        )
+    )
+
+
+def calibration_sums(
+    con: duckdb.DuckDBPyConnection, run: str, source: str, kinds=HEADLINE, arm: str | None = None
+) -> np.ndarray:
+    """Binned calibration sums [K, 128, 5] of one source ("online", "raw", "head"), as
+    `speculation.calibration` takes them, over blocks of these kinds (and this arm). K is 0 where there are
+    none.
+    """
+    columns = ", ".join(f"sum({field})::DOUBLE" for field in FIELDS)
+    found = con.execute(
+        f"SELECT position, bin, {columns} FROM calibration WHERE run = $run::UUID AND source = $source "
+        "AND block IN $blocks GROUP BY position, bin",
+        {"run": run, "source": source, "blocks": _chosen_blocks(con, run, kinds, arm)},
+    ).fetchnumpy()
+    position, bins = (np.asarray(found[name], dtype=np.int64) for name in ("position", "bin"))
+    sums = np.zeros((int(position.max()) + 1 if len(position) else 0, BINS, len(FIELDS)))
+    for column, name in enumerate(list(found)[2:]):
+        sums[position, bins, column] = found[name]
+    return sums
+
+
+def measures(result: Scores) -> dict:
+    """The measures of calibration by the names that `show` uses; None where the data cannot give one."""
+    return plain({name: getattr(result, name) for name in ("ece", "log_loss", "brier", "auc")})
+
+
+def interactivity(
+    con: duckdb.DuckDBPyConnection, run: str, kinds=HEADLINE, arm: str | None = None
+) -> float | None:
+    """Output tokens/s for one user: the median over requests that ran to their end of (n - 1) / (last token's
+    time - first token's time). None without a request of two tokens.
+    """
+    sql = (
+        "SELECT (output_tokens - 1) / (last_token - first_token) FROM requests "
+        "WHERE run = $run::UUID AND block IN $blocks AND finish IN ('end', 'length') "
+        "AND output_tokens > 1 AND last_token > first_token"
+    )
+    found = con.execute(sql, {"run": run, "blocks": _chosen_blocks(con, run, kinds, arm)}).fetchall()
+    return statistics.median(rate for (rate,) in found) if found else None
+
+
+def run_summary(con: duckdb.DuckDBPyConnection, run: str, arm: str | None = None) -> dict:
+    """What `avlab show --json` prints of a run, or of one arm of it. JSON-safe; None where undefined.
+
+    Rates are over blocks of kind "serve". `ece`, `log_loss`, `brier`, `auc` are those of the source that the
+    policy decides by; `raw_ece` that of the maximum probability used as it is. Raises UnknownRun.
+    """
+    described = describe(con, run)
+    all_blocks = blocks(con, run)
+    served = [b for b in all_blocks if b["kind"] in HEADLINE and arm in (None, b["arm"])]
+    arms = list(dict.fromkeys(b["arm"] for b in served))
+    config = described["config"]
+    tokens, emitting = (sum(b[name] for b in served) for name in ("tokens", "emitting"))
+    seconds = sum(b["seconds"] for b in served)
+    source = _source(arms)
+    sums = calibration_sums(con, run, source, arm=arm) if source else np.zeros((0, BINS, len(FIELDS)))
+    raw = calibration_sums(con, run, "raw", arm=arm)
+    positions = position_totals(con, run, arm=arm)
+    for position in positions:
+        k = position["position"]
+        position |= measures(scores(sums[k] if k < len(sums) else np.zeros((BINS, len(FIELDS)))))
+    answer = {
+        "run_id": described["run_id"],
+        "state": described["state"],
+        "reason": described["reason"],
+        "started": described["started"],
+        "duration_s": described["duration_s"],
+        "kind": described["kind"],
+        "policy": ", ".join(arms) if arms else arm or config.get("policy"),
+        "workload": next((b["workload"] for b in served if b["workload"]), config.get("workload")),
+        "arrival": config.get("arrival"),
+        "target": described["target"],
+        "drafter": described["drafter"],
+        "K": described["K"],
+        "steps": sum(b["steps"] for b in served),
+        "tokens": tokens,
+        "requests": _finished(con, run, [b["block"] for b in served]),
+        "tokens_per_s": tokens / seconds if seconds > 0 else None,
+        "tokens_per_s_per_user": interactivity(con, run, arm=arm),
+        "tokens_per_step": tokens / emitting if emitting else None,
+        **_coefficients(con, run, arms),
+        "positions": positions,
+        **measures(scores(sums.sum(axis=0))),
+        "raw_ece": measures(scores(raw.sum(axis=0)))["ece"],
+        "ledger_ms": _ledger(con, run, [b["block"] for b in served]),
+        "blocks": all_blocks,
+        "events": events_since(con, run).to_pylist(),
+    }
+    return plain(answer)
+
+
+def _source(arms: list[str]) -> str | None:
+    """The estimates that these arms decide by, where they all use the same."""
+    try:
+        sources = {parsed.source for parsed in map(Arm.parse, arms) if parsed.kind == "adaptive"}
+    except PolicyError:  # an arm of a plugin: it says nothing of its source
+        return None
+    return sources.pop() if len(sources) == 1 else None
+
+
+def _finished(con: duckdb.DuckDBPyConnection, run: str, chosen: list[int]) -> int:
+    sql = "SELECT count(*) FROM requests WHERE run = ?::UUID AND block IN ?"
+    return con.execute(sql, [run, chosen]).fetchall()[0][0]
+
+
+def _coefficients(con: duckdb.DuckDBPyConnection, run: str, arms: list[str]) -> dict:
+    """slope, intercepts and refits after the last refit of these arms; None where none of them learns."""
+    last = rows(
+        con,
+        """
+        WITH mine AS (SELECT *, rowid AS row FROM coefficients WHERE run = $run::UUID AND arm IN $arms)
+        SELECT slope, intercept, refit FROM mine
+        WHERE (arm, refit) = (SELECT (arg_max(arm, row), arg_max(refit, row)) FROM mine) ORDER BY position
+        """,
+        {"run": run, "arms": arms},
+    )
+    if not last:
+        return {"slope": None, "intercepts": None, "refits": None}
+    return {
+        "slope": last[0]["slope"],
+        "intercepts": [row["intercept"] for row in last],
+        "refits": last[0]["refit"],
+    }
+
+
+def _ledger(con: duckdb.DuckDBPyConnection, run: str, chosen: list[int]) -> dict:
+    means = ", ".join(f"avg({name}_ms) AS {name}" for name in LEDGER)
+    return rows(
+        con,
+        f"SELECT {means} FROM steps WHERE run = $run::UUID AND block IN $blocks",
+        {"run": run, "blocks": chosen},
+    )[0]
