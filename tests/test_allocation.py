@@ -59,3 +59,12 @@ def test_nothing_is_given_for_nothing():
 def test_an_estimate_that_is_not_a_number_is_not_admitted():
     survivals = survival([[0.5, np.nan, 0.5], [0.5, 0.5, 0.5]])
     assert allocate(survivals, [3, 3], 6).tolist() == [1, 3]
+
+
+def test_many_ties_keep_the_order_too():
+    """Large arrays of equals are where a sort that is not stable starts to shuffle."""
+    ones = np.ones((64, 7))
+    admitted = allocate(ones, np.full(64, 7), 200)
+    assert admitted.tolist() == [4] * 8 + [3] * 56
+    two_levels = survival(np.where(np.arange(7) < 3, 1.0, 0.5) * np.ones((64, 1)))
+    assert allocate(two_levels, np.full(64, 7), 3 * 64 + 5).tolist() == [4] * 5 + [3] * 59

@@ -113,6 +113,21 @@ def test_the_noise_floor_is_what_perfect_estimates_show(n, centre):
     assert ece_noise_floor(sums[0]) == pytest.approx(shown, rel=0.35 if n == 30 else 0.1)
 
 
+def test_the_noise_floor_holds_where_estimates_are_nearly_certain():
+    rng = np.random.default_rng(9)
+    x = np.full((60, 1), 7.5)
+    shown = np.mean([scores(bin_sums(x, rng.random((60, 1)) < probability(x))[0]).ece for _ in range(5000)])
+    assert ece_noise_floor(bin_sums(x, np.ones((60, 1)))[0]) == pytest.approx(shown, rel=0.2)
+
+
+def test_the_calibration_error_does_not_care_which_outcome_is_called_positive(slots):
+    estimate, label = slots
+    x = log_odds(estimate)[:, None]
+    one, other = scores(bin_sums(x, label[:, None])[0]), scores(bin_sums(-x, ~label[:, None])[0])
+    assert one.ece == pytest.approx(other.ece, abs=1e-12)
+    assert one.auc == pytest.approx(other.auc, abs=1e-12)
+
+
 def test_no_slots_and_one_class_are_not_errors():
     nothing = scores(np.zeros((BINS, 5)))
     assert nothing.count == 0 and np.isnan(nothing.ece)

@@ -22,6 +22,12 @@ def test_top_k_breaks_ties_by_token_id():
     np.testing.assert_allclose(target_distribution(np.array([0.0, 1, 1, 1]), 1.0, top_k=2), [0, 0.5, 0.5, 0])
 
 
+def test_many_ties_keep_the_order_too():
+    logits = np.tile([1.0, 0.0, 1.0], 200)
+    kept = target_distribution(logits, 1.0, top_k=150) > 0
+    assert np.flatnonzero(kept).tolist() == np.flatnonzero(logits)[:150].tolist()
+
+
 def test_top_p_keeps_the_token_that_crosses():
     np.testing.assert_allclose(target_distribution(QUARTERS, 1.0, top_p=0.5), [4 / 7, 3 / 7, 0, 0])
     np.testing.assert_allclose(target_distribution(QUARTERS, 1.0, top_p=0.71), [4 / 9, 3 / 9, 2 / 9, 0])

@@ -102,6 +102,7 @@ def speculative_sample(p, q, drafts, admitted, acceptance_uniforms, token_unifor
     acceptance_uniforms [B, K], token_uniforms [B]: independent of each other and of the draws in `drafts`.
     """
     p, q, drafts = np.asarray(p), np.asarray(q), np.asarray(drafts)
+    acceptance_uniforms, token_uniforms = np.asarray(acceptance_uniforms), np.asarray(token_uniforms)
     B = len(drafts)
     accepted, token, rejected = np.zeros(B, np.int64), np.zeros(B, np.int64), np.zeros(B, bool)
     for r in range(B):
