@@ -8,7 +8,8 @@ import pytest
 from avlab.workers import link
 from avlab.workers import messages as m
 from avlab.workers.inbox import Inbox
-from avlab.workers.link import LinkError, Outbox, endpoint, is_private, private_folder
+from avlab.workers.link import Outbox, endpoint
+from avlab.workers.private import SOCKET_PATH_LIMIT, LinkError, is_private, private_folder
 
 RUN = "018f0000-0000-7000-8000-000000000000"
 HELLO = m.Hello("reference", 1, 0.0, {}, "t", "", None, None, 7, "unknown", {})
@@ -201,7 +202,7 @@ def test_damaged_bytes_are_noticed_not_guessed_at(address):
 
 def test_the_socket_folder_is_this_users_alone():
     folder = private_folder()
-    assert is_private(folder) and len(str(folder)) < link.SOCKET_PATH_LIMIT
+    assert is_private(folder) and len(str(folder)) < SOCKET_PATH_LIMIT
     folder.chmod(0o755)
     assert not is_private(folder)
     folder.rmdir()

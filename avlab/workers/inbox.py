@@ -10,7 +10,8 @@ from typing import Protocol
 import zmq
 
 from avlab.workers import messages as m
-from avlab.workers.link import Bell, LinkError, open_socket
+from avlab.workers.link import Bell, open_socket
+from avlab.workers.private import LinkError
 
 BATCH_SECONDS = 0.2  # chosen here: five commits a second
 PING_SECONDS = 1.0

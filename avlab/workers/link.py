@@ -7,8 +7,6 @@ frame has a number and is kept until the lab says that it is committed. The lab'
 import contextlib
 import os
 import socket
-import stat
-import tempfile
 import threading
 import time
 from collections import deque
@@ -19,6 +17,7 @@ import psutil
 import zmq
 
 from avlab.workers import messages as m
+from avlab.workers.processes import end_children
 
 CONTACT_SECONDS = 10.0  # a worker that hears nothing from its lab for so long stops itself
 STUCK_SECONDS = 5.0  # and if it has not stopped so much later, because a step hangs, it ends at once
@@ -26,29 +25,6 @@ HEARTBEAT_SECONDS = 1.0
 DRAFTS_BYTES = 64 << 20  # unacknowledged bytes above which raw slots are dropped; some 2 M slots, chosen here
 DRAFT_BYTES = 31  # of a slot's columns
 MOST_BYTES = 512 << 20  # unacknowledged bytes at which a run is given up rather than its frames
-SOCKET_PATH_LIMIT = 100  # bytes; the system's own is 104 to 108
-
-
-class LinkError(RuntimeError):
-    """The link to a worker or lab cannot be made. The message is one sentence."""
-
-
-def private_folder(prefix: str = "avlab-") -> Path:
-    """A new folder that only this user can enter (0700), with a path short enough for a socket in it."""
-    for parent in (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp"):
-        if parent and os.path.isdir(parent) and len(parent) + len(prefix) + 24 < SOCKET_PATH_LIMIT:
-            with contextlib.suppress(OSError):
-                return Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
-    raise LinkError("No folder for a socket could be made: set TMPDIR to a folder with a short path.")
-
-
-def is_private(folder: Path) -> bool:
-    """Whether the folder belongs to this user and nobody else can enter it."""
-    try:
-        status = folder.lstat()
-    except OSError:
-        return False
-    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077
 
 
 def endpoint(folder: Path, name: str = "link") -> str:
@@ -109,7 +85,7 @@ class Outbox:
         contact_seconds: float = CONTACT_SECONDS,
         drafts_bytes: int = DRAFTS_BYTES,
     ):
-        self.run, self.lost, self.drafts_dropped = run, "", 0
+        self.run, self.lost, self.drafts_dropped, self.greeted = run, "", 0, False
         self._address, self._status, self._clock, self._lab, self._guard = address, status, clock, lab, guard
         self._contact_seconds, self._drafts_bytes = contact_seconds, drafts_bytes
         self._new: deque[m.Frame] = deque()  # put, not yet numbered
@@ -121,7 +97,6 @@ class Outbox:
         self._arrived = threading.Event()
         self._heard = self._beat = time.monotonic()
         self._lost_at: float | None = None
-        self._greeted = False
         self._deadline: float | None = None
         self._process = psutil.Process()
         self._bell = Bell()
@@ -137,6 +112,7 @@ class Outbox:
                 self.drafts_dropped += frame.rows
                 return
             self._put_bytes += size
+        self.greeted = self.greeted or isinstance(frame, m.Hello)
         self._new.append(frame)
         self._bell.ring()
 
@@ -209,7 +185,7 @@ class Outbox:
     def _watch(self) -> None:
         """Beat once a second; notice a lab that is gone, or that takes frames no more."""
         now = time.monotonic()
-        if self._greeted and now - self._beat >= HEARTBEAT_SECONDS and self._deadline is None:
+        if self.greeted and now - self._beat >= HEARTBEAT_SECONDS and self._deadline is None:
             self._beat = now
             memory = self._process.memory_info().rss / 2**20
             self._new.append(m.Heartbeat(self._clock(), *self._status(), memory, self.drafts_dropped))
@@ -224,6 +200,7 @@ class Outbox:
                 self._lost_at = now
                 self._arrived.set()
         elif self._guard and self._deadline is None and now - (self._lost_at or now) > STUCK_SECONDS:
+            end_children()
             os._exit(3)
 
     def _take(self) -> None:
@@ -232,7 +209,6 @@ class Outbox:
             frame = self._new.popleft()
             if isinstance(frame, m.Drafts):
                 self._taken_bytes += DRAFT_BYTES * frame.rows
-            self._greeted = self._greeted or isinstance(frame, m.Hello)
             data = m.encode(m.Envelope(self.run, self._number, frame))
             self._held.append((self._number, data))
             self._held_bytes += len(data)

@@ -1,0 +1,260 @@
+"""Starts, watches and ends one worker, and survives its death. Safe to use from any thread."""
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from avlab.config import RunConfig
+from avlab.workers import messages as m
+from avlab.workers.inbox import Inbox, Recorder
+from avlab.workers.link import endpoint
+from avlab.workers.private import private_folder
+from avlab.workers.processes import (
+    RUN_VARIABLE,
+    Trace,
+    end_tree,
+    members,
+    recover,
+    sweep,
+    tail,
+    worker_environment,
+)
+
+LATE_SECONDS = 3.0  # without a frame, after which a worker is shown as late
+DEAD_SECONDS = 30.0  # and after which it is ended: three times what it allows its lab
+STOP_SECONDS = 15.0  # a step, the farewell and its commit
+REFUSED_SECONDS = 3.0  # for the last frames of a run that cannot be recorded: the disk may get room
+REFERENCE = (sys.executable, "-m", "avlab.workers.reference")
+
+
+class WorkerError(RuntimeError):
+    """A worker could not be started or has failed. The message is one sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStatus:
+    """What a supervisor knows of its worker.
+
+    state: "none" before the first start, "starting", what the worker says of itself ("profiling", "serving",
+    "paused", "stopping"), or "ended". outcome, once ended: "done", "stopped", "failed" or "cut short".
+    error: the sentence of a failure. late: seconds without a frame when that is too long, else 0.
+    """
+
+    run: str | None = None
+    pid: int | None = None
+    state: str = "none"
+    outcome: str = ""
+    error: str = ""
+    step: int = 0
+    rss_mb: float = 0.0
+    drafts_dropped: int = 0
+    late: float = 0.0
+
+    @property
+    def alive(self) -> bool:
+        return self.state not in ("none", "ended")
+
+
+class Supervisor:
+    """One worker at a time for one database. The recorder must stay open until `close`.
+
+    on_frame: called with every frame as it arrives; it must be quick. A worker that an earlier lab left
+    behind is ended at once; `recovered` then names its run.
+    """
+
+    def __init__(
+        self,
+        database: Path,
+        recorder: Recorder,
+        on_frame: Callable[[m.Frame], None] = lambda frame: None,
+        command: Sequence[str] = REFERENCE,
+    ):
+        self._trace = database.with_name(database.name + ".worker")
+        self._recorder, self._on_frame, self._command = recorder, on_frame, tuple(command)
+        self._lock = threading.RLock()
+        self._worker: _Worker | None = None
+        self.recovered = recover(self._trace)
+
+    def start(self, config: RunConfig, run: str) -> None:
+        """Start a worker on this configuration; returns at once. Raises WorkerError when one is running."""
+        with self._lock:
+            if self._worker is not None and not self._worker.ended.is_set():
+                raise WorkerError(f"A worker is busy with run {self._worker.run}: stop that one first.")
+            self._worker = _Worker(config, run, self._recorder, self._on_frame, self._command, self._trace)
+
+    def send(self, command: m.Command) -> None:
+        """Pass a command to the worker. Raises WorkerError when none is running."""
+        worker = self._worker
+        if worker is None or worker.ended.is_set():
+            raise WorkerError("No worker is running: start a run first.")
+        worker.inbox.send(command)
+
+    def status(self) -> WorkerStatus:
+        return WorkerStatus() if self._worker is None else self._worker.status()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for the worker's end and its last frames' commit; False if the time (s) ran out first."""
+        return self._worker is None or self._worker.ended.wait(timeout)
+
+    def stop(self, timeout: float = STOP_SECONDS, drain: bool = False) -> WorkerStatus:
+        """Ask the worker to stop, see that it does, and return how it ended. Nothing it started is left."""
+        if self._worker is not None:
+            self._worker.stop(timeout, drain)
+        return self.status()
+
+    def log_tail(self) -> list[str]:
+        """The last lines the worker wrote to its output."""
+        return [] if self._worker is None else self._worker.log_tail()
+
+    def close(self) -> None:
+        """Stop the worker, if any."""
+        self.stop()
+
+
+class _Worker:
+    """One worker process, its link, and the thread that watches it."""
+
+    def __init__(self, config, run: str, recorder: Recorder, on_frame, command: tuple[str, ...], trace: Path):
+        self.run, self.ended = run, threading.Event()
+        self._recorder, self._on_frame, self._trace = recorder, on_frame, trace
+        self._greeted = False
+        self._bye: m.Bye | None = None
+        self._beat: m.Heartbeat | None = None
+        self._error, self._ending = "", ""
+        self._log: list[str] = []
+        self._folder = private_folder()
+        try:
+            self.inbox = Inbox(endpoint(self._folder), run, recorder, self._frame, self._cannot_record)
+        except BaseException:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise
+        order = {"run": run, "address": endpoint(self._folder), "lab": os.getpid()}
+        try:
+            with (self._folder / "worker.log").open("wb") as log:
+                self._process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=log,
+                    stderr=log,
+                    env=worker_environment(config) | {RUN_VARIABLE: run},
+                    start_new_session=True,
+                )
+            Trace.of(self._process.pid, run, self._folder).write(trace)
+            assert self._process.stdin is not None
+            with contextlib.suppress(BrokenPipeError), self._process.stdin as pipe:
+                pipe.write(json.dumps(order | {"config": config.model_dump(mode="json")}).encode())
+        except OSError as error:
+            if hasattr(self, "_process"):
+                self._process.kill()
+                self._process.wait()
+                sweep(self._process.pid, [])
+            self.inbox.close()
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise WorkerError(f"The worker could not be started ({error}).") from None
+        self._watcher = threading.Thread(target=self._watch, name="watcher", daemon=True)
+        self._watcher.start()
+
+    def status(self) -> WorkerStatus:
+        beat, silent = self._beat, self.inbox.silent_seconds
+        ended = self.ended.is_set()
+        return WorkerStatus(
+            run=self.run,
+            pid=None if ended else self._process.pid,
+            state="ended" if ended else beat.state if beat else "starting",
+            outcome=self._outcome() if ended else "",
+            error=self._error,
+            step=beat.step if beat else 0,
+            rss_mb=beat.rss_mb if beat else 0.0,
+            drafts_dropped=beat.drafts_dropped if beat else 0,
+            late=silent if silent > LATE_SECONDS and not ended else 0.0,
+        )
+
+    def stop(self, timeout: float, drain: bool) -> None:
+        if not self.ended.is_set():
+            self.inbox.send(m.Stop(drain))
+            if not self.ended.wait(timeout):
+                self._ending = self._ending or "The worker did not stop when asked and was ended."
+                end_tree(self._process.pid)
+                self.ended.wait(10)
+
+    def log_tail(self) -> list[str]:
+        return self._log or tail(self._folder / "worker.log")
+
+    # ---- called by the inbox's threads ---------------------------------------------------------------------
+
+    def _frame(self, frame: m.Frame) -> None:
+        if isinstance(frame, m.Heartbeat):
+            self._beat = frame
+        elif isinstance(frame, m.Hello):
+            self._greeted = True
+        elif isinstance(frame, m.Bye):
+            self._bye = frame
+        self._on_frame(frame)
+
+    def _cannot_record(self, sentence: str) -> None:
+        """Serving on would be for nothing: what cannot be recorded is lost."""
+        self._error = sentence
+        self.inbox.send(m.Stop())
+
+    # ---- the watching thread -------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        others = []
+        looked = refused = 0.0
+        while True:
+            try:
+                self._process.wait(0.2)
+                break
+            except subprocess.TimeoutExpired:
+                now = time.monotonic()
+            if now - looked > 2:  # children are swept also when their parent went without a word
+                looked, others = now, members(self._process.pid)
+            if self.inbox.silent_seconds > DEAD_SECONDS:
+                self._ending = f"The worker did not answer for {DEAD_SECONDS:g} s and was ended."
+                end_tree(self._process.pid, grace=0.5)
+            if self._error:
+                refused = refused or now
+                if now - refused > REFUSED_SECONDS:
+                    end_tree(self._process.pid)
+        sweep(self._process.pid, others)
+        self.inbox.close()
+        self._log = tail(self._folder / "worker.log")
+        self._conclude()
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._trace.unlink(missing_ok=True)
+        self.ended.set()
+
+    def _conclude(self) -> None:
+        """Say how it ended; a run without a farewell is marked as cut short."""
+        code = self._process.returncode
+        if self._bye is not None:
+            if not self._error and not self._bye.complete and self._bye.reason != "stopped":
+                self._error = self._bye.reason
+            return
+        if self._greeted:
+            how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+            step = f" at step {self._beat.step}" if self._beat else ""
+            sentence = self._ending or f"The worker {how}{step}: the run is cut short."
+            try:
+                self._recorder.end(self.run, sentence)
+            except Exception as error:
+                sentence = str(error)  # the next lab that opens the file marks the run
+            self._error = self._error or sentence
+        elif not self._error:
+            said = self._log[-1] if self._log else f"it ended with code {code} and said nothing."
+            self._error = self._ending or (said if code == 2 else f"The worker could not start: {said}")
+
+    def _outcome(self) -> str:
+        if self._bye is None:
+            return "cut short" if self._greeted else "failed"
+        if self._bye.complete:
+            return "failed" if self._error else "done"
+        return "stopped" if self._bye.reason == "stopped" and not self._error else "failed"
