@@ -5,16 +5,17 @@ import os
 import re
 import threading
 import time
+import weakref
 from pathlib import Path
 
 import duckdb
 from filelock import FileLock, Timeout
 
 from store import schema
-from store.errors import DatabaseHeld, SchemaError, StoreError
+from store.errors import DatabaseHeld, SchemaError, StoreError, cause
 
 # One thread and a bounded memory: the database shares its machine with the engine that is being measured.
-SETTINGS = {"threads": 1, "memory_limit": "1GB"}
+SETTINGS: dict[str, str | bool | int | float | list[str]] = {"threads": 1, "memory_limit": "1GB"}
 
 # The last word on each run that has one. A run without, or with "resumed", is running while its file has an
 # owner, and was cut short otherwise.
@@ -37,6 +38,7 @@ class Database:
 
     def __init__(self, path: str | os.PathLike):
         self.path = Path(path).expanduser().resolve()
+        self._cursors: weakref.WeakSet[duckdb.DuckDBPyConnection] = weakref.WeakSet()
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._lock = _take_lock(self.path)
         try:
@@ -54,20 +56,36 @@ class Database:
             _owned[self.path] = self
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
-        """A connection of its own for one thread; never share one between threads. Close it when done."""
-        return self._con.cursor()
+        """A connection of its own for one thread; never share one between threads. Closed by `close` too."""
+        cursor = self._con.cursor()
+        self._cursors.add(cursor)
+        return cursor
 
-    def close(self) -> None:
-        """Checkpoints, closes the file and gives the lock back. Closing twice does nothing."""
+    def close(self, replacement: Path | None = None) -> None:
+        """Checkpoints, closes the file and gives the lock back. Closing twice does nothing.
+
+        replacement: a closed database file of the same folder that takes this one's place while it is locked.
+        Raises StoreError, and leaves the file, when that cannot be done safely.
+        """
         with _guard:
             if _owned.pop(self.path, None) is None:
                 return
         try:
             with contextlib.suppress(duckdb.Error):  # a full disk: the log stays, and is replayed on opening
                 self._con.execute("CHECKPOINT")
-            self._con.close()
+            for con in (*self._cursors, self._con):  # the file stays open while one of them is
+                con.close()
+            if replacement is not None:
+                self._replace(replacement)
         finally:
             self._lock.release()
+
+    def _replace(self, replacement: Path) -> None:
+        if self.path.with_name(self.path.name + ".wal").exists():  # it would be replayed into the new file
+            raise StoreError(f"{self.path} has a log that could not be written out: free disk space first.")
+        with replacement.open("rb") as file:
+            os.fsync(file.fileno())
+        os.replace(replacement, self.path)
 
     def __enter__(self) -> "Database":
         return self
@@ -169,13 +187,15 @@ def _connect(path: Path, read_only: bool) -> duckdb.DuckDBPyConnection:
         return duckdb.connect(str(path), read_only=read_only, config=SETTINGS)
     except duckdb.IOException as error:
         text = str(error)
-        if "lock" in text.lower():
-            pid = re.search(r"\(PID (\d+)\)", text)
-            raise held_error(path, owner_of(path) or (f"PID {pid[1]}" if pid else "")) from None
+        if "set lock on file" in text:
+            found = re.search(r"PID \d+", text)
+            pid, owner = found[0] if found else "", owner_of(path) or ""
+            # the lock file names this very process, where a reader that takes no lock is in the way
+            raise held_error(path, owner if owner.startswith(f"{pid},") else pid) from None
         if "not a valid DuckDB" in text:
             raise SchemaError(f"{path} is not a DuckDB file: choose another file.") from None
-        raise StoreError(f"{path} could not be opened ({text}).") from None
+        raise StoreError(f"{path} could not be opened ({cause(error)}).") from None
     except duckdb.ConnectionException:
         raise DatabaseHeld(f"{path} is already open for reading in this process: close that first.") from None
     except duckdb.Error as error:
-        raise StoreError(f"{path} could not be opened ({error}).") from None
+        raise StoreError(f"{path} could not be opened ({cause(error)}).") from None

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from avlab.workers.messages import Bye, Envelope, Hello
 from store.database import LAST_STATE, Database, append_event
-from store.errors import RecorderError
+from store.errors import RecorderError, cause
 from store.rows import event_row, rows_of
 
 FLUSH_SECONDS = 0.2  # chosen here: a chart is at most this far behind, and a commit costs a few milliseconds
@@ -29,7 +29,6 @@ class _Pending:
     committed: int | None  # highest sequence number in the file
     received: int | None  # highest sequence number in the file or in memory
     keep_text: bool = False
-    known: bool = False  # its Hello, or any frame, has been seen
     ended: bool = False
     owes_acknowledgement: bool = False
     rows: int = 0
@@ -170,7 +169,6 @@ class Recorder:
             self._runs[run] = _Pending(
                 committed=last,
                 received=last,
-                known=last is not None,
                 keep_text=bool(json.loads(config or "{}").get("keep_text")),
                 ended=state is not None and state != "resumed",
             )
@@ -180,10 +178,10 @@ class Recorder:
         sequence, frame, wall = envelope.sequence, envelope.frame, time.time()
         if isinstance(frame, Hello):
             pending.keep_text = bool(frame.config.get("keep_text"))
-        if pending.known and sequence != pending.received + 1:
+        if pending.received is not None and sequence != pending.received + 1:
             text = f"Frames {pending.received + 1} to {sequence - 1} never arrived."
             pending.add("events", event_row("gap", text, "warning", wall))
-        elif not pending.known and not isinstance(frame, Hello):
+        elif pending.received is None and not isinstance(frame, Hello):
             text = (
                 f"The first frame to arrive is number {sequence}, not a greeting: nothing describes this run."
             )
@@ -196,7 +194,7 @@ class Recorder:
         except (ValueError, TypeError, OverflowError) as error:  # ArrowInvalid is a ValueError
             text = f"Frame {sequence} ({type(frame).__name__}) does not fit and was left out: {error}"
             pending.add("events", event_row("damaged frame", text, "error", wall))
-        pending.known, pending.received, pending.ended = True, sequence, isinstance(frame, Bye)
+        pending.received, pending.ended = sequence, isinstance(frame, Bye)
 
     def _commit(self, runs: list[str]) -> None:
         con, wall = self._con, time.time()
@@ -214,8 +212,8 @@ class Recorder:
             with contextlib.suppress(duckdb.Error):  # a failed commit has already rolled back
                 con.execute("ROLLBACK")
             raise RecorderError(
-                f"{self.database.path} takes no more rows ({error}): what was recorded before is intact; "
-                "free disk space, and recording goes on."
+                f"{self.database.path} takes no more rows ({cause(error)}): what was recorded before is "
+                "intact; free disk space, and recording goes on."
             ) from error
         for run in runs:
             pending = self._runs[run]

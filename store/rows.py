@@ -7,11 +7,11 @@ import numpy as np
 import pyarrow as pa
 
 from avlab.workers import messages as m
-from store.schema import arrow_schema
+from store.tables import arrow_schema
 
 _SCHEMAS: dict[str, pa.Schema] = {}
 
-_DRAFT_COLUMNS = {
+_DRAFT_COLUMNS: dict[str, np.dtype] = {
     "step": np.dtype("<i8"),
     "request": np.dtype("<i4"),
     "position": np.dtype("i1"),

@@ -10,8 +10,8 @@ from store.database import LAST_STATE
 from store.errors import UnknownRun
 
 HEADLINE = ("serve",)  # the kinds of block that count in a headline rate
-_DELETED = "SELECT run FROM events WHERE origin = 'lab' AND kind IN ('deleted', 'restored') GROUP BY run "
-_DELETED += "HAVING arg_max(kind, rowid) = 'deleted'"
+DELETED = "SELECT run FROM events WHERE origin = 'lab' AND kind IN ('deleted', 'restored') GROUP BY run "
+DELETED += "HAVING arg_max(kind, rowid) = 'deleted'"
 
 
 def plain(value):
@@ -52,7 +52,7 @@ def find_run(con: duckdb.DuckDBPyConnection, text: str) -> str:
     known = [
         run
         for (run,) in con.execute(
-            f"SELECT run::VARCHAR FROM runs WHERE run NOT IN ({_DELETED}) ORDER BY run"
+            f"SELECT run::VARCHAR FROM runs WHERE run NOT IN ({DELETED}) ORDER BY run"
         ).fetchall()
     ]
     wanted = text.strip().lower()
@@ -92,7 +92,7 @@ def runs(con: duckdb.DuckDBPyConnection, deleted: bool = False) -> list[dict]:
             coalesce(requests, 0) AS requests, coalesce(notes, []) AS notes
         FROM runs LEFT JOIN ({LAST_STATE}) AS last USING (run) LEFT JOIN counted USING (run)
             LEFT JOIN served USING (run) LEFT JOIN asked USING (run) LEFT JOIN noted USING (run)
-        WHERE (run IN ({_DELETED})) = $deleted ORDER BY run DESC
+        WHERE (run IN ({DELETED})) = $deleted ORDER BY run DESC
         """,
         {"headline": list(HEADLINE), "deleted": deleted},
     )

@@ -51,44 +51,48 @@ class Layer:
     """One decoder layer: attention over the cache, then the gated MLP."""
 
     def __init__(self, weights: dict[str, Tensor], prefix: str, config: ModelConfig):
-        def take(name: str) -> Tensor:
-            return _take(weights, f"{prefix}.{name}.weight")
+        """From a checkpoint's tensors: projections joined, and reordered for rotation."""
 
-        def bias(name: str) -> Tensor | None:
-            return weights.get(f"{prefix}.{name}.bias")
+        def take(name: str, heads: int = 0) -> tuple[Tensor, Tensor | None]:
+            weight, bias = _take(weights, f"{prefix}.{name}.weight"), weights.get(f"{prefix}.{name}.bias")
+            if heads:
+                weight, bias = interleave(weight, heads), None if bias is None else interleave(bias, heads)
+            return weight, bias
 
-        heads, kv_heads = config.heads, config.kv_heads
-        parts = [("q_proj", heads), ("k_proj", kv_heads), ("v_proj", 0)]
-        rows, biases = [], []
-        for name, rotary_heads in parts:
-            weight, offset = take(f"self_attn.{name}"), bias(f"self_attn.{name}")
-            if rotary_heads:
-                weight = interleave(weight, rotary_heads)
-                offset = None if offset is None else interleave(offset, rotary_heads)
-            rows.append(weight)
-            biases.append(offset)
-        joined = None if biases[0] is None else torch.cat(biases)
-        self.heads, self.kv_heads, self.head_dim = heads, kv_heads, config.head_dim
-        self.epsilon = config.norm_epsilon
-        self.qkv = Linear(torch.cat(rows), joined)
-        self.out = Linear(take("self_attn.o_proj"), bias("self_attn.o_proj"))
-        self.gate = Linear(take("mlp.gate_proj"), bias("mlp.gate_proj"))
-        self.up = Linear(take("mlp.up_proj"), bias("mlp.up_proj"))
-        self.down = Linear(take("mlp.down_proj"), bias("mlp.down_proj"))
-        self.attention_norm = take("input_layernorm")
-        self.mlp_norm = take("post_attention_layernorm")
+        q, k = take("self_attn.q_proj", config.heads), take("self_attn.k_proj", config.kv_heads)
+        v = take("self_attn.v_proj")
+        bias = None if q[1] is None else torch.cat([q[1], k[1], v[1]])
+        self.config = config
+        self.qkv = Linear(torch.cat([q[0], k[0], v[0]]), bias)
+        self.out = Linear(*take("self_attn.o_proj"))
+        self.gate, self.up = Linear(*take("mlp.gate_proj")), Linear(*take("mlp.up_proj"))
+        self.down = Linear(*take("mlp.down_proj"))
+        self.attention_norm = _take(weights, f"{prefix}.input_layernorm.weight")
+        self.mlp_norm = _take(weights, f"{prefix}.post_attention_layernorm.weight")
+
+    @classmethod
+    def of_parts(cls, weights: dict[str, Tensor], prefix: str, config: ModelConfig) -> "Layer":
+        """From tensors already joined and reordered, as a trained drafter stores them."""
+        layer = cls.__new__(cls)
+        layer.config = config
+        for name in ("qkv", "out", "gate", "up", "down"):
+            setattr(layer, name, Linear(_take(weights, f"{prefix}.{name}.weight")))
+        layer.attention_norm = _take(weights, f"{prefix}.attention_norm")
+        layer.mlp_norm = _take(weights, f"{prefix}.mlp_norm")
+        return layer
 
     def __call__(self, x: Tensor, turn: Tensor, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
         """x: [N, hidden] -> [N, hidden]. Writes this step's keys and values into the cache, then attends to it."""
-        N, H, KV, D = len(x), self.heads, self.kv_heads, self.head_dim
-        h = F.rms_norm(x, x.shape[1:], self.attention_norm, self.epsilon)
+        c = self.config
+        N, H, KV, D = len(x), c.heads, c.kv_heads, c.head_dim
+        h = F.rms_norm(x, x.shape[1:], self.attention_norm, c.norm_epsilon)
         qkv = self.qkv(h).view(N, H + 2 * KV, D)
         qk = rotate(qkv[:, : H + KV], turn)
         keys[batch.slot_of_row, :, batch.positions] = qk[:, H:]
         values[batch.slot_of_row, :, batch.positions] = qkv[:, H + KV :]
         mixed = [attend(qk[:, :H], keys, values, group) for group in batch.groups]
         x = self.out.plus(mixed[0] if len(mixed) == 1 else torch.cat(mixed), x)
-        h = F.rms_norm(x, x.shape[1:], self.mlp_norm, self.epsilon)
+        h = F.rms_norm(x, x.shape[1:], self.mlp_norm, c.norm_epsilon)
         return self.down.plus(self.up.times(h, self.gate.silu(h)), x)
 
 
@@ -131,7 +135,7 @@ class Target:
         self.layers = [Layer(weights, f"model.layers.{i}", config) for i in range(config.layers)]
         self.final_norm = _take(weights, "model.norm.weight")
         head = self.embedding if config.tied_embeddings else _take(weights, "lm_head.weight")
-        self.head = Linear(head)
+        self.head, self._head_rows = Linear(head), head
         self.length = min(length, config.max_positions)
         self.turns = rotary_frequencies(config, self.length).to(device)
 
@@ -151,6 +155,10 @@ class Target:
                 tapped.append(x)
             x = layer(x, turn, cache.keys[i], cache.values[i], batch)
         return F.rms_norm(x, x.shape[1:], self.final_norm, self.config.norm_epsilon), tapped
+
+    def head_rows(self, ids: Tensor) -> Tensor:
+        """Rows of the output head for these tokens, [Q, hidden]: what a drafter's head shares with the target."""
+        return self._head_rows[ids]
 
     def logits(self, states: Tensor) -> Tensor:
         """[N, hidden] -> [N, V] float32."""

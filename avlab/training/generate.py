@@ -31,6 +31,7 @@ class Conversation:
     first: int
     limit: int
     question: bool = False
+    answer_limit: int = 300
     slot: int = -1
     done: int = 0  # positions whose keys, values and states are recorded
     log_normaliser: list[float] = field(default_factory=list)
@@ -107,7 +108,7 @@ def generate(
             c.done = len(c.tokens)
             if token == end and c.question and len(c.tokens) + 80 < LENGTH:
                 c.tokens += [token, *answer_header]
-                c.question, c.limit = False, min(LENGTH - 1, len(c.tokens) + 400)
+                c.question, c.limit = False, min(LENGTH - 1, len(c.tokens) + c.answer_limit)
             elif token == end or len(c.tokens) + 1 >= c.limit:
                 writer.add(_record(c, cache, states), c.kind)
                 cache.release(c.slot)

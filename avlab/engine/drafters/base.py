@@ -1,0 +1,76 @@
+"""What the engine asks of a drafter, whatever it is made of."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from avlab.engine.cache import KVCache
+
+
+@dataclass(slots=True)
+class DraftInput:
+    """The requests a step drafts for, in rising slot order.
+
+    newest: [B] the newest token of each, not yet in the cache. starts: its position. states: [B, S * hidden], the
+    target's states at the last verified position (final, then the tapped layers the drafter asked for).
+    uniforms: [B, K] draws for the draft tokens. history: the tokens of each request, prompt included, for drafters
+    that read text.
+    """
+
+    slots: list[int]
+    starts: list[int]
+    newest: Tensor
+    states: Tensor
+    temperature: Tensor
+    uniforms: Tensor
+    cache: KVCache
+    history: list[list[int]]
+
+
+@dataclass(slots=True)
+class Drafts:
+    """tokens: [B, depth]. rows: the draft distributions over the draft vocabulary, [B, depth, Q] probabilities, or
+    None where every draft is certain (greedy drafting, drafters without logits). vocabulary: [Q] target token ids of
+    the columns, or None where they are the target's own. feature: [B, depth] float64, nan where there are no logits.
+    head: [B, depth] a confidence head's acceptance probabilities, or None.
+    """
+
+    tokens: Tensor
+    rows: Tensor | None
+    vocabulary: "DraftVocabulary | None"
+    feature: np.ndarray
+    head: np.ndarray | None = None
+    feature_ms: float = 0.0
+
+
+class DraftVocabulary:
+    """The target tokens a drafter can propose. ids: [Q] rising target ids."""
+
+    def __init__(self, ids: Tensor, target_vocabulary: int):
+        self.ids = ids
+        self.column = torch.full((target_vocabulary,), -1, dtype=torch.long, device=ids.device)
+        self.column[ids] = torch.arange(len(ids), device=ids.device)
+
+
+class Drafter(Protocol):
+    """Proposes up to K tokens a request. `state_layers` names the target layers whose inputs it wants to see.
+
+    Autoregressive drafters (EAGLE, MTP) keep a cache of their own by slot: `forget(slot)` is called when a request
+    ends. Drafters without logits (n-gram, suffix) return rows=None and a nan feature.
+    """
+
+    name: str
+    K: int
+    state_layers: tuple[int, ...]
+    has_head: bool
+
+    def propose(self, inputs: DraftInput, depth: int) -> Drafts:
+        """Drafts of this depth, 1 to K."""
+        ...
+
+    def forget(self, slot: int) -> None:
+        """The request in this slot has ended."""
+        ...

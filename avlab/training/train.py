@@ -1,0 +1,204 @@
+"""Training of the block drafter: losses, schedule, checkpoints. Resumes where it stopped."""
+
+import json
+import math
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from torch.nn import functional as F
+
+from avlab.training.data import Recordings, TrainingBatch
+from avlab.training.model import DrafterNetwork
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """How long and how fast. Rates follow a cosine to zero after a linear warm-up.
+
+    Cross-entropy alone for the first `cross_entropy_part` of the updates, then mixed into total variation, as in the
+    DSpark paper (arXiv 2607.05147: weights 0.1 and 0.9, positions weighted by exp(-k / gamma), a confidence loss).
+    """
+
+    updates: int = 3000
+    conversations: int = 16
+    anchors: int = 16
+    copied_rate: float = 6e-4
+    new_rate: float = 2e-3
+    warm_up: int = 60
+    cross_entropy_part: float = 0.15
+    cross_entropy_weight: float = 0.1
+    gamma: float = 4.0
+    seed: int = 0
+
+
+@dataclass(slots=True)
+class Losses:
+    """Sums over the valid rows of a batch, by position: acceptance is 1 - total variation, [K]."""
+
+    total: Tensor
+    acceptance: Tensor
+    reached: Tensor
+    tokens_per_step: float
+
+
+def losses(
+    network: DrafterNetwork,
+    batch: TrainingBatch,
+    embedding: Tensor,
+    target_head: Tensor,
+    draft_head: Tensor,
+    cross_entropy_weight: float,
+    gamma: float,
+) -> Losses:
+    """The loss of one batch. target_head: [draft vocabulary, H], the rows the drafter's head shares; the target's
+    probabilities inside the draft vocabulary come from its recorded final states and normalisers."""
+    logits, confidence = network(
+        embedding[batch.newest],
+        batch.states,
+        batch.position,
+        batch.keys,
+        batch.values,
+        batch.mask,
+        embedding[batch.previous],
+        draft_head,
+    )
+    with torch.no_grad():
+        p = (F.linear(batch.final, target_head) - batch.log_normaliser[..., None]).exp()
+        outside = (1 - p.sum(-1)).clamp_min(0)
+    log_q = logits.log_softmax(-1)
+    cross_entropy = -(p * log_q).sum(-1)  # [C, a, K]
+    variation = 0.5 * ((p - log_q.exp()).abs().sum(-1) + outside)
+    acceptance = 1 - variation.detach()
+    confidence_loss = F.binary_cross_entropy_with_logits(confidence, acceptance, reduction="none")
+    K = logits.shape[2]
+    weight = batch.valid * torch.exp(-torch.arange(K) / gamma)
+    mixed = cross_entropy_weight * cross_entropy + (1 - cross_entropy_weight) * variation + confidence_loss
+    total = (weight * mixed).sum() / weight.sum()
+    seen = acceptance * batch.valid
+    survival = torch.cat([torch.ones_like(seen[..., :1]), seen[..., :-1].cumprod(-1)], -1) * batch.valid
+    return Losses(
+        total,
+        (survival * seen).sum((0, 1)).detach(),
+        survival.sum((0, 1)).detach(),
+        1 + float(seen.cumprod(-1).sum(-1).mean()),
+    )
+
+
+class Trainer:
+    """Owns the network, the optimiser and the checkpoint folder."""
+
+    def __init__(self, network, recordings: Recordings, weights: dict[str, Tensor], vocabulary: Tensor, schedule, folder):
+        self.network, self.recordings, self.schedule, self.folder = network, recordings, schedule, Path(folder)
+        self.embedding = weights["model.embed_tokens.weight"]
+        head = self.embedding if "lm_head.weight" not in weights else weights["lm_head.weight"]
+        self.head, self.vocabulary = head[vocabulary].contiguous(), vocabulary
+        copied = [p for layer in network.layers for p in layer.parameters()] + [network.final_norm]
+        known = {id(p) for p in copied}
+        fresh = [p for p in network.parameters() if id(p) not in known]
+        groups = [
+            {"params": copied, "lr": schedule.copied_rate, "base": schedule.copied_rate},
+            {"params": fresh, "lr": schedule.new_rate, "base": schedule.new_rate},
+        ]
+        self.optimiser = torch.optim.AdamW(groups, betas=(0.9, 0.98), weight_decay=0.01)
+        self.update, self.history = 0, []
+
+    def run(self, say: Callable[[str], None] = print, refresh: Path | None = None, save_every: int = 200) -> None:
+        """Train to the end of the schedule. `refresh`: a folder where shards still arrive, looked at now and then."""
+        s, shape = self.schedule, self.network.shape
+        began, recent = time.monotonic(), []
+        while self.update < s.updates:
+            rng = random.Random(s.seed * 1_000_003 + self.update)
+            part = self.update / s.updates
+            rate = min(1, (self.update + 1) / s.warm_up) * 0.5 * (1 + math.cos(math.pi * part))
+            for group in self.optimiser.param_groups:
+                group["lr"] = group["base"] * rate
+            pieces = rng.sample(self.recordings.train, s.conversations)
+            batch = self.batch(pieces, s.anchors, rng)
+            weight = 1.0 if part < s.cross_entropy_part else s.cross_entropy_weight
+            result = losses(self.network, batch, self.embedding, self.head, self.head, weight, s.gamma)
+            self.optimiser.zero_grad(set_to_none=True)
+            result.total.backward()
+            torch.nn.utils.clip_grad_norm_(self.network.parameters(), 1.0)
+            self.optimiser.step()
+            self.update += 1
+            recent.append((float(result.total.detach()), result.tokens_per_step, result.acceptance, result.reached))
+            if self.update % 25 == 0:
+                rates = sum(r[2] for r in recent) / sum(r[3] for r in recent)
+                seconds = (time.monotonic() - began) / 25
+                began = time.monotonic()
+                say(
+                    f"update {self.update}/{s.updates} loss {sum(r[0] for r in recent) / len(recent):.3f} "
+                    f"acceptance {' '.join(f'{float(a):.3f}' for a in rates)} "
+                    f"tokens/step {sum(r[1] for r in recent) / len(recent):.3f} {seconds:.2f} s/update"
+                )
+                recent = []
+            if self.update % save_every == 0 or self.update == s.updates:
+                self.save()
+                say(self.describe(self.evaluate()))
+                if refresh is not None:
+                    self.recordings.extend(refresh)
+
+    def batch(self, pieces, anchors: int, rng: random.Random) -> TrainingBatch:
+        shape = self.network.shape
+        batch = self.recordings.batch(
+            pieces, anchors, shape.K, shape.key_layers, len(shape.state_layers), rng
+        )
+        return replace(batch)
+
+    @torch.no_grad()
+    def evaluate(self, conversations: int = 64, anchors: int = 8) -> dict:
+        """Acceptance by position and tokens per step on held-out conversations at temperature 1."""
+        rng = random.Random(1)
+        pieces = self.recordings.held_out
+        pieces = rng.sample(pieces, min(conversations, len(pieces)))
+        accepted = reached = 0.0
+        tokens, by_kind = [], {}
+        for i in range(0, len(pieces), 8):
+            batch = self.batch(pieces[i : i + 8], anchors, rng)
+            r = losses(self.network, batch, self.embedding, self.head, self.head, 1.0, self.schedule.gamma)
+            accepted, reached = accepted + r.acceptance, reached + r.reached
+            tokens.append(r.tokens_per_step)
+        return {"acceptance": (accepted / reached).tolist(), "tokens_per_step": sum(tokens) / len(tokens)} | by_kind
+
+    @staticmethod
+    def describe(result: dict) -> str:
+        rates = " ".join(f"{a:.3f}" for a in result["acceptance"])
+        return f"held out: acceptance {rates}, tokens/step {result['tokens_per_step']:.3f}"
+
+    def save(self) -> None:
+        """Network, optimiser moments and place in the schedule, written whole or not at all."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        tensors = {f"network.{k}": v for k, v in self.network.state_dict().items()}
+        for i, p in enumerate(p for g in self.optimiser.param_groups for p in g["params"]):
+            for name, value in self.optimiser.state.get(p, {}).items():
+                tensors[f"optimiser.{i}.{name}"] = value
+        tensors["vocabulary"] = self.vocabulary
+        path = self.folder / "checkpoint.safetensors"
+        meta = {"update": str(self.update), "shape": json.dumps(self.network.shape.as_dict())}
+        save_file({k: v.detach().contiguous() for k, v in tensors.items()}, path.with_suffix(".part"), meta)
+        path.with_suffix(".part").rename(path)
+
+    def load(self) -> bool:
+        """Go on from the folder's checkpoint, if there is one."""
+        path = self.folder / "checkpoint.safetensors"
+        if not path.exists():
+            return False
+        tensors = load_file(path)
+        with safe_open(path, framework="pt") as file:
+            self.update = int(file.metadata()["update"])
+        self.network.load_state_dict(
+            {k.removeprefix("network."): v for k, v in tensors.items() if k.startswith("network.")}
+        )
+        for i, p in enumerate(p for g in self.optimiser.param_groups for p in g["params"]):
+            prefix = f"optimiser.{i}."
+            state = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+            if state:
+                self.optimiser.state[p] = state
+        return True
