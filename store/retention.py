@@ -44,9 +44,7 @@ def compact(path: str | os.PathLike) -> dict[str, int]:
     A crash leaves either the old file or the new one. Raises DatabaseHeld while anybody, this process
     included, has the file open, and StoreError where there is no file or no room for the copy.
     """
-    path = Path(path).expanduser().resolve()
-    if not path.is_file():
-        raise StoreError(f"There is no database at {path}: nothing to compact.")
+    path = _existing(path)
     before, fresh = path.stat().st_size, path.with_name(path.name + ".compact")
     with Database(path) as database:
         fresh.unlink(missing_ok=True)
@@ -128,14 +126,31 @@ def _estimated_bytes(con: duckdb.DuckDBPyConnection) -> dict[str, float]:
 def apply_retention(
     path: str | os.PathLike, max_age_days: float | None = None, max_bytes: int | None = None
 ) -> list[str]:
-    """Deletes what `expired` names and compacts the file; returns the deleted runs. Raises like `compact`."""
+    """Deletes what `expired` names and compacts the file, until nothing is expired any more.
+
+    Returns the deleted runs, oldest first. Raises like `compact`.
+    """
+    path, gone = _existing(path), []
+    if max_bytes is not None and path.stat().st_size > max_bytes:
+        compact(path)  # what earlier deletions left behind may be enough
+    while chosen := _delete_expired(path, max_age_days, max_bytes):
+        gone += chosen
+        compact(path)  # sizes were estimates, so look again
+    return gone
+
+
+def _delete_expired(path: Path, max_age_days: float | None, max_bytes: int | None) -> list[str]:
     with Database(path) as database:
         con = database.cursor()
         con.execute("CHECKPOINT")  # so that the size counts the log too
-        gone = expired(con, max_age_days, max_bytes)
-        for run in gone:
+        chosen = expired(con, max_age_days, max_bytes)
+        for run in chosen:
             append_event(con, run, "deleted", "Deleted by the retention rule.")
-        con.close()
-    if gone:
-        compact(path)
-    return gone
+    return chosen
+
+
+def _existing(path: str | os.PathLike) -> Path:
+    path = Path(path).expanduser().resolve()
+    if not path.is_file():
+        raise StoreError(f"There is no database at {path}: there is nothing to compact.")
+    return path

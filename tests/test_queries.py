@@ -33,7 +33,7 @@ def lab(tmp_path):
 def test_headline_rates_count_only_what_was_served(lab):
     con, run = lab(*frames.whole_run())
     summary = queries.run_summary(con, run)
-    # 20 served steps of 0.1 s with 8 tokens each; the wash-out and the window (400 tokens a step) do not count
+    # 20 served steps of 0.1 s with 8 tokens each; the wash-out and the window (400 tokens a step) do not
     assert summary["tokens_per_s"] == pytest.approx(80.0)
     assert summary["tokens_per_step"] == pytest.approx(2.0)
     assert (summary["steps"], summary["tokens"], summary["requests"]) == (20, 160, 3)
@@ -309,7 +309,8 @@ def test_costs_profiled_and_measured(lab):
     assert queries.describe(con, run)["cost_hash"] == "dd"
     measured = [tuple(row.values()) for row in queries.cost_medians(con, run).to_pylist()]
     assert measured == [
-        ("draft", 2, 1, 3.0, 1), ("draft", 4, 3, 10.0, 5), ("verify", 4, None, 60.0, 1), ("verify", 11, None, 50.0, 4)
+        ("draft", 2, 1, 3.0, 1), ("draft", 4, 3, 10.0, 5), ("verify", 4, None, 60.0, 1),
+        ("verify", 11, None, 50.0, 4),
     ]  # fmt: skip
     late = queries.cost_medians(con, run, after_step=3).to_pylist()
     assert [(row["phase"], row["size"]) for row in late] == [("draft", 2), ("draft", 4), ("verify", 4)]
