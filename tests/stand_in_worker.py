@@ -8,6 +8,7 @@ import time
 
 from avlab.workers import messages as m
 from avlab.workers.entry import Order, work
+from avlab.workers.supervisor import WorkerError
 
 VARIABLES = ("OMP_NUM_THREADS", "GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
 
@@ -16,7 +17,7 @@ def serve(order: Order) -> str:
     config, outbox = order.config, order.outbox
     mood = config.target
     if mood == "missing":
-        raise LookupError("The target 'missing' is not here: fetch it.")
+        raise WorkerError("The target 'missing' is not here: fetch it.")
     if mood == "broken":
         raise RuntimeError("a fault of ours")
     machine = {name: os.environ.get(name) for name in VARIABLES}
@@ -41,7 +42,7 @@ def serve(order: Order) -> str:
         if mood == "sleepy" and order.step == 3:
             os.kill(os.getpid(), signal.SIGSTOP)
         if mood == "failing" and order.step == 3:
-            raise LookupError("The engine failed: a fault in step 3.")
+            raise WorkerError("The engine failed: a fault in step 3.")
         time.sleep(0.02)
         slots = ((2, 2), (2, 1), (1, 1), (2, 1))
         times = (3.5, 20.0, 1.0, 15.0, 1.0, 0.5, 0.1, 0.0)
@@ -51,4 +52,4 @@ def serve(order: Order) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(work(serve, (LookupError,)))
+    sys.exit(work(serve))

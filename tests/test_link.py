@@ -152,8 +152,10 @@ def test_the_worker_beats_and_the_lab_hears(address, monkeypatch):
     memory = Memory()
     inbox = Inbox(address, RUN, memory)
     outbox = Outbox(address, RUN, status=lambda: ("profiling", 12))
-    time.sleep(0.3)
-    assert inbox.received == -1 and inbox.silent_seconds == 0  # nothing before the greeting
+    seen = []
+    inbox._on_frame = seen.append
+    until(lambda: seen)
+    assert inbox.received == -1 and not memory.frames  # nothing is recorded before the greeting
     outbox.put(HELLO)
     until(lambda: any(isinstance(frame, m.Heartbeat) for frame in memory.frames))
     beat = next(frame for frame in memory.frames if isinstance(frame, m.Heartbeat))

@@ -58,7 +58,9 @@ class FixedLength:
         admitted = np.minimum(offer.scheduled, self.verified)
         return Admission(admitted, int(admitted.sum()))
 
-    def observe(self, feature: np.ndarray, accepted: np.ndarray, admitted: np.ndarray, limit: np.ndarray) -> None:
+    def observe(
+        self, feature: np.ndarray, accepted: np.ndarray, admitted: np.ndarray, limit: np.ndarray
+    ) -> None:
         """Nothing is learnt."""
 
     def end_step(self) -> Refit | None:
@@ -93,7 +95,9 @@ class AdaptiveVerification:
         cost = float(draft[requests] + verify[others + budget])
         return Admission(allocate(survival(estimate), offer.scheduled, budget), budget, expected, cost)
 
-    def observe(self, feature: np.ndarray, accepted: np.ndarray, admitted: np.ndarray, limit: np.ndarray) -> None:
+    def observe(
+        self, feature: np.ndarray, accepted: np.ndarray, admitted: np.ndarray, limit: np.ndarray
+    ) -> None:
         """Learn from the labels of a verification; limit: slots from this depth on have none."""
         if self.estimator is not None:
             self.estimator.observe(feature, accepted, admitted, limit)
@@ -105,16 +109,16 @@ class AdaptiveVerification:
 Policy = FixedLength | AdaptiveVerification
 
 
-def make_policy(arm: Arm, K: int, costs: CostTable, has_head: bool, interval: int) -> Policy:
+def make_policy(arm: Arm, K: int, costs: CostTable, interval: int) -> Policy:
     """The policy an arm names. Raises PolicyError for one this drafter cannot serve."""
     if K == 0 and arm.kind != "none":
-        raise PolicyError(f"policy {arm} needs a drafter and this run has none: give --drafter, or use --policy none.")
+        raise PolicyError(
+            f"policy {arm} needs a drafter and this run has none: give --drafter, or use --policy none."
+        )
     if arm.k > K:
         raise PolicyError(f"policy {arm} asks for {arm.k} drafts; this drafter makes at most {K}.")
     if arm.kind != "adaptive":
         return FixedLength(arm, K)
-    if arm.source == "head" and not has_head:
-        raise PolicyError(f"policy {arm} needs a confidence head and this drafter has none: use adaptive:online.")
     if arm.depth or arm.explore:
         raise PolicyError(f"policy {arm}: +depth and +explore are not served yet; use adaptive:{arm.source}.")
     return AdaptiveVerification(arm, K, costs, interval)

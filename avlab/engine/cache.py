@@ -71,7 +71,9 @@ class Batch:
     groups: list[Group]
 
     @classmethod
-    def build(cls, slots: Sequence[int], starts: Sequence[int], counts: Sequence[int], dtype, device) -> "Batch":
+    def build(
+        cls, slots: Sequence[int], starts: Sequence[int], counts: Sequence[int], dtype, device
+    ) -> "Batch":
         """Requests must come in rising slot order and contribute at least one row each."""
         positions = torch.cat([torch.arange(s, s + n) for s, n in zip(starts, counts, strict=True)])
         slot_of_row = torch.repeat_interleave(torch.tensor(slots), torch.tensor(counts))
@@ -96,7 +98,9 @@ class Batch:
 def _group(slots, starts, counts, row, dtype, device) -> Group:
     width, length = max(counts), max(s + n for s, n in zip(starts, counts, strict=True))
     starts_, counts_ = torch.tensor(starts), torch.tensor(counts)
-    query = starts_[:, None] + torch.arange(width).clamp(max=width)  # [G, n] position of each padded query row
+    query = starts_[:, None] + torch.arange(width).clamp(
+        max=width
+    )  # [G, n] position of each padded query row
     query = torch.minimum(query, (starts_ + counts_ - 1)[:, None])
     hidden = torch.arange(length) > query[:, :, None]  # [G, n, length]
     mask = torch.zeros(hidden.shape, dtype=dtype).masked_fill_(hidden, float("-inf"))

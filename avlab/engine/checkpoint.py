@@ -46,7 +46,9 @@ def read_json(path: Path) -> dict:
             "tokenizer.json), or run `avlab fetch` for the default one."
         ) from None
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise CheckpointError(f"{path} cannot be read as JSON ({error}): fetch the checkpoint again.") from None
+        raise CheckpointError(
+            f"{path} cannot be read as JSON ({error}): fetch the checkpoint again."
+        ) from None
     if not isinstance(content, dict):
         raise CheckpointError(f"{path} does not hold a JSON object: fetch the checkpoint again.")
     return content
@@ -62,11 +64,15 @@ def read_config(folder: Path) -> ModelConfig:
             "'llama' checkpoints (model_type): choose one of those."
         )
     if raw.get("hidden_act", "silu") != "silu":
-        raise CheckpointError(f"{path} asks for activation {raw['hidden_act']!r}; the reference engine has 'silu'.")
+        raise CheckpointError(
+            f"{path} asks for activation {raw['hidden_act']!r}; the reference engine has 'silu'."
+        )
     rope = dict(raw.get("rope_parameters") or raw.get("rope_scaling") or {})
     kind = rope.pop("rope_type", rope.pop("type", "default"))
     if kind not in ("default", "linear", "llama3"):
-        raise CheckpointError(f"{path} asks for rotary scaling {kind!r}; known are default, linear and llama3.")
+        raise CheckpointError(
+            f"{path} asks for rotary scaling {kind!r}; known are default, linear and llama3."
+        )
     theta = float(rope.pop("rope_theta", raw.get("rope_theta", 10000.0)))
     end = raw.get("eos_token_id")
     generation = folder / "generation_config.json"
@@ -93,7 +99,9 @@ def read_config(folder: Path) -> ModelConfig:
     except KeyError as missing:
         raise CheckpointError(f"{path} lacks {missing}: it is not a complete Llama configuration.") from None
     except (TypeError, ValueError) as error:
-        raise CheckpointError(f"{path} holds a value that is not a number where one is due ({error}).") from None
+        raise CheckpointError(
+            f"{path} holds a value that is not a number where one is due ({error})."
+        ) from None
 
 
 def read_weights(folder: Path, dtype: torch.dtype, device: torch.device) -> dict[str, Tensor]:

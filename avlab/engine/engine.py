@@ -2,14 +2,14 @@
 
 import time
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 
 from avlab.engine import noise
 from avlab.engine.admission import Admission, Offer, Policy, make_policy
-from avlab.engine.cache import Batch
+from avlab.engine.cache import Batch, KVCache
 from avlab.engine.drafters.base import Drafter, DraftInput, Drafts
 from avlab.engine.request import Finished, Request, RequestError, Sequence
 from avlab.engine.sampler import SamplingParameters, speculative_sample
@@ -67,7 +67,9 @@ class StepReport:
     emitted: list[tuple[Request, list[int]]] = field(default_factory=list)
     finished: list[Finished] = field(default_factory=list)
     refit: Refit | None = None
-    ms: dict[str, float] = field(default_factory=lambda: dict.fromkeys(("draft", "verify", "sample", "decide"), 0.0))
+    ms: dict[str, float] = field(
+        default_factory=lambda: dict.fromkeys(("draft", "verify", "sample", "decide"), 0.0)
+    )
 
 
 class Stopwatch:
@@ -87,10 +89,18 @@ class Stopwatch:
 class Engine:
     """Serves requests with one target, at most one drafter and one policy, which may be switched between two steps."""
 
-    def __init__(self, target: Target, drafter: Drafter | None, costs: CostTable, config: EngineConfig, arm: Arm):
+    def __init__(
+        self,
+        target: Target,
+        drafter: Drafter | None,
+        costs: CostTable,
+        config: EngineConfig,
+        arm: Arm,
+        cache: KVCache | None = None,
+    ):
         self.target, self.drafter, self.costs, self.config = target, drafter, costs, config
         self.K = drafter.K if drafter else 0
-        self.cache = target.new_cache(config.slots)
+        self.cache = cache or target.new_cache(config.slots)
         self.taps = drafter.state_layers if drafter else ()
         width = (1 + len(self.taps)) * target.config.hidden
         self.states = torch.zeros(config.slots, width, dtype=target.dtype, device=target.device)
@@ -99,7 +109,9 @@ class Engine:
         self.policies: dict[str, Policy] = {}
         self.clock = time.monotonic
         self.step_number = 0
-        self.mean_estimate = np.ones(self.K)  # running mean of estimates by position, for --new-request running-mean
+        self.mean_estimate = np.ones(
+            self.K
+        )  # running mean of estimates by position, for --new-request running-mean
         self.set_policy(arm)
 
     # ---- between steps ----------------------------------------------------------------------------------------
@@ -113,11 +125,15 @@ class Engine:
         return len(self.queue)
 
     def set_policy(self, arm: Arm) -> None:
-        """Serve under this arm from the next step on. An arm met before goes on with what it had learnt."""
+        """Serve under this arm from the next step on. An arm met before goes on with what it had learnt.
+
+        Where a head is asked for and the drafter has none (or it is off), the online estimator takes over.
+        """
+        if arm.source == "head" and not (self.drafter and self.drafter.has_head):
+            arm = replace(arm, source="online")
         name = str(arm)
         if name not in self.policies:
-            has_head = bool(self.drafter and self.drafter.has_head)
-            self.policies[name] = make_policy(arm, self.K, self.costs, has_head, self.config.refit_interval)
+            self.policies[name] = make_policy(arm, self.K, self.costs, self.config.refit_interval)
         self.policy = self.policies[name]
 
     def add(self, request: Request) -> None:
@@ -133,7 +149,9 @@ class Engine:
                 "shorten it, or raise --context."
             )
         if request.max_new_tokens < 1:
-            raise RequestError(f"Request {request.id} asks for {request.max_new_tokens} new tokens: ask for 1 or more.")
+            raise RequestError(
+                f"Request {request.id} asks for {request.max_new_tokens} new tokens: ask for 1 or more."
+            )
         self.queue.append(request)
 
     def cancel(self, request_id: int) -> Finished | None:
@@ -156,8 +174,12 @@ class Engine:
         self.step_number += 1
         watch = Stopwatch(report.ms, self.target.device)
         ready = [s for s in self.sequences if s.decoding]
-        chunks = self._prompt_chunks()  # prompt tokens each sequence computes this step, 0 for those that decode
-        completing = sum(0 < n == s.prompt_length - s.cached for s, n in zip(self.sequences, chunks, strict=True))
+        chunks = (
+            self._prompt_chunks()
+        )  # prompt tokens each sequence computes this step, 0 for those that decode
+        completing = sum(
+            0 < n == s.prompt_length - s.cached for s, n in zip(self.sequences, chunks, strict=True)
+        )
         offer = Offer(
             scheduled=np.array([self._schedulable(s) for s in ready], dtype=np.int64),
             earlier=np.array([s.earlier for s in ready]).reshape(len(ready), self.K),
@@ -176,7 +198,9 @@ class Engine:
         # propose: drafts [B, depth] and their distributions
         drafts = None
         if depth:
-            drafts = self._propose(ready, depth, seeds[place], counters[place], parameters.temperature[self._tensor(place)])
+            drafts = self._propose(
+                ready, depth, seeds[place], counters[place], parameters.temperature[self._tensor(place)]
+            )
             watch.lap("draft")
             report.ms["draft"] -= drafts.feature_ms
             report.ms["decide"] += drafts.feature_ms
@@ -194,7 +218,9 @@ class Engine:
         watch.lap("verify")
 
         # sample: accepted [B] and the target's own token [B]; a prompt's last row is a request without drafts
-        emits = [n == 0 or n == s.prompt_length - s.cached for s, n in zip(self.sequences, chunks, strict=True)]
+        emits = [
+            n == 0 or n == s.prompt_length - s.cached for s, n in zip(self.sequences, chunks, strict=True)
+        ]
         emitting = np.flatnonzero(emits)
         accepted = np.zeros(len(self.sequences), dtype=np.int64)
         own = np.zeros(len(self.sequences), dtype=np.int64)
@@ -207,7 +233,9 @@ class Engine:
                 self._tensor(draft_row[emitting]),
                 self._tensor(admitted[emitting]),
                 parameters.take(self._tensor(emitting)),
-                self._tensor(noise.uniforms(seeds[emitting], noise.ACCEPT, counters[emitting], max(self.K, 1))),
+                self._tensor(
+                    noise.uniforms(seeds[emitting], noise.ACCEPT, counters[emitting], max(self.K, 1))
+                ),
                 self._tensor(noise.uniforms(seeds[emitting], noise.TOKEN, counters[emitting], 1)[:, 0]),
             )
             accepted[emitting], own[emitting] = kept.cpu().numpy(), token.cpu().numpy()
@@ -221,7 +249,9 @@ class Engine:
         report.prompt_tokens, report.target_tokens = sum(chunks), offer.other_tokens + int(admitted.sum())
         report.drafted, report.admission = depth, admission
         if drafts:
-            self._observe(report, ready, drafts, estimate, offer, admission, accepted[place], limit[place], drawn)
+            self._observe(
+                report, ready, drafts, estimate, offer, admission, accepted[place], limit[place], drawn
+            )
         report.refit = self.policy.end_step()
         report.finished += [self._end(s, reason) for s in list(self.sequences) if (reason := self._over(s))]
         watch.lap("decide")

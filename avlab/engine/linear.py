@@ -17,7 +17,9 @@ class Linear:
         self.out_features, self.in_features = weight.shape
         self.bias = bias
         self.packed = weight.device.type == "cpu" and torch.backends.mkldnn.is_available()
-        self.weight = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), 32) if self.packed else weight
+        self.weight = (
+            torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), 32) if self.packed else weight
+        )
 
     def __call__(self, x: Tensor) -> Tensor:
         if self.packed:

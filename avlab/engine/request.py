@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 
-
 class RequestError(ValueError):
     """A request that cannot be served. The message says why and what to change."""
 

@@ -167,7 +167,7 @@ def nucleus(scaled: Tensor, normaliser: Tensor, parameters: SamplingParameters) 
         values, tokens, p = values[:, :C], tokens[:, :C], p[:, :C]
         inside_k = torch.arange(C, device=scaled.device) < wanted_k[:, None]
         kept_mass = (p * inside_k).sum(1)
-        enough = (C >= wanted_k) | ((p.sum(1) >= parameters.top_p) & (wanted_k >= V))
+        enough = (wanted_k <= C) | ((p.sum(1) >= parameters.top_p) & (wanted_k >= V))
         # with both cuts, top-p is a share of the top-k mass, so k candidates are needed unless top-p alone suffices
         enough |= (p.sum(1) >= parameters.top_p) & (parameters.top_p < 1)
         if C >= V or bool((enough & ~tied).all()):

@@ -23,7 +23,9 @@ def rotary_frequencies(config: ModelConfig, length: int) -> Tensor:
     if "low_freq_factor" in scaling:
         old = scaling["original_max_position_embeddings"]
         low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
-        turns = old * frequency / (2 * math.pi)  # full turns within the context the model was first trained for
+        turns = (
+            old * frequency / (2 * math.pi)
+        )  # full turns within the context the model was first trained for
         keep = ((turns - low) / (high - low)).clamp(0, 1)
         frequency = keep * frequency + (1 - keep) * frequency / scaling["factor"]
     elif scaling:
@@ -121,7 +123,9 @@ class Target:
     The forward pass works on a ragged `Batch` against a `KVCache`. Final logits are always float32.
     """
 
-    def __init__(self, folder: Path, dtype: torch.dtype, device: torch.device | str = "cpu", length: int = 2048):
+    def __init__(
+        self, folder: Path, dtype: torch.dtype, device: torch.device | str = "cpu", length: int = 2048
+    ):
         device = torch.device(device)
         self.config = config = read_config(folder)
         weights = read_weights(folder, dtype, device)

@@ -69,7 +69,9 @@ class Recordings:
         """Every recorded token, for counting."""
         return torch.cat([file.get_tensor("tokens") for file in self.files.values()])
 
-    def batch(self, pieces: list[Piece], anchors: int, K: int, layers, states, rng: random.Random) -> TrainingBatch:
+    def batch(
+        self, pieces: list[Piece], anchors: int, K: int, layers, states, rng: random.Random
+    ) -> TrainingBatch:
         """`anchors` random anchors in each piece. layers, states: which recorded keys and states to read."""
         C, H, KV, D = len(pieces), self.hidden, self.kv_heads, self.head_dim
         L = max(p.length for p in pieces)
@@ -93,7 +95,9 @@ class Recordings:
                 values[i][c, :, : p.length] = v[:, j].view(-1, KV, D).transpose(0, 1)
             # row a is verified and a+1 newest; the draft k is judged by the target's distribution at row a+1+k
             choices = range(p.first - 1, p.length - 2)
-            chosen = rng.sample(choices, anchors) if len(choices) >= anchors else rng.choices(choices, k=anchors)
+            chosen = (
+                rng.sample(choices, anchors) if len(choices) >= anchors else rng.choices(choices, k=anchors)
+            )
             anchor[c] = torch.tensor(chosen)
             judged = anchor[c][:, None] + 1 + torch.arange(K)
             valid[c] = judged < p.length

@@ -124,7 +124,9 @@ class DrafterNetwork(nn.Module):
         later = (deep * self.later_carry + self.later_out(u))[..., None, :] + self.mask
         return torch.cat([first[..., None, :], later], -2)
 
-    def forward(self, embedding, states, position, keys, values, mask, previous, head) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, embedding, states, position, keys, values, mask, previous, head
+    ) -> tuple[Tensor, Tensor]:
         """Teacher-forced logits and confidence logits.
 
         embedding: [C, a, H]; states: [C, a, S·H]; position: [C, a] of the newest token; keys, values: a [C, KV, L, D]

@@ -5,10 +5,11 @@ import math
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -94,10 +95,23 @@ def losses(
 class Trainer:
     """Owns the network, the optimiser and the checkpoint folder."""
 
-    def __init__(self, network, recordings: Recordings, weights: dict[str, Tensor], vocabulary: Tensor, schedule, folder):
-        self.network, self.recordings, self.schedule, self.folder = network, recordings, schedule, Path(folder)
+    def __init__(
+        self,
+        network,
+        recordings: Recordings,
+        weights: dict[str, Tensor],
+        vocabulary: Tensor,
+        schedule,
+        folder,
+    ):
+        self.network, self.recordings, self.schedule, self.folder = (
+            network,
+            recordings,
+            schedule,
+            Path(folder),
+        )
         self.embedding = weights["model.embed_tokens.weight"]
-        head = self.embedding if "lm_head.weight" not in weights else weights["lm_head.weight"]
+        head = weights.get("lm_head.weight", self.embedding)
         self.head, self.vocabulary = head[vocabulary].contiguous(), vocabulary
         copied = [p for layer in network.layers for p in layer.parameters()] + [network.final_norm]
         known = {id(p) for p in copied}
@@ -107,28 +121,34 @@ class Trainer:
             {"params": fresh, "lr": schedule.new_rate, "base": schedule.new_rate},
         ]
         self.optimiser = torch.optim.AdamW(groups, betas=(0.9, 0.98), weight_decay=0.01)
-        self.update, self.history = 0, []
+        self.update = 0
+        self.rank, self.workers = (
+            (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+        )
 
-    def run(self, say: Callable[[str], None] = print, refresh: Path | None = None, save_every: int = 200) -> None:
-        """Train to the end of the schedule. `refresh`: a folder where shards still arrive, looked at now and then."""
-        s, shape = self.schedule, self.network.shape
+    def run(self, say: Callable[[str], None] = print, save_every: int = 200) -> None:
+        """Train to the end of the schedule, saving and evaluating now and then."""
+        s = self.schedule
         began, recent = time.monotonic(), []
         while self.update < s.updates:
-            rng = random.Random(s.seed * 1_000_003 + self.update)
+            rng = random.Random(f"{s.seed} {self.update} {self.rank}")
             part = self.update / s.updates
             rate = min(1, (self.update + 1) / s.warm_up) * 0.5 * (1 + math.cos(math.pi * part))
             for group in self.optimiser.param_groups:
                 group["lr"] = group["base"] * rate
-            pieces = rng.sample(self.recordings.train, s.conversations)
+            pieces = rng.sample(self.recordings.train, s.conversations // self.workers)
             batch = self.batch(pieces, s.anchors, rng)
             weight = 1.0 if part < s.cross_entropy_part else s.cross_entropy_weight
             result = losses(self.network, batch, self.embedding, self.head, self.head, weight, s.gamma)
             self.optimiser.zero_grad(set_to_none=True)
             result.total.backward()
+            self._share_gradients()
             torch.nn.utils.clip_grad_norm_(self.network.parameters(), 1.0)
             self.optimiser.step()
             self.update += 1
-            recent.append((float(result.total.detach()), result.tokens_per_step, result.acceptance, result.reached))
+            recent.append(
+                (float(result.total.detach()), result.tokens_per_step, result.acceptance, result.reached)
+            )
             if self.update % 25 == 0:
                 rates = sum(r[2] for r in recent) / sum(r[3] for r in recent)
                 seconds = (time.monotonic() - began) / 25
@@ -139,18 +159,24 @@ class Trainer:
                     f"tokens/step {sum(r[1] for r in recent) / len(recent):.3f} {seconds:.2f} s/update"
                 )
                 recent = []
-            if self.update % save_every == 0 or self.update == s.updates:
+            if (self.update % save_every == 0 or self.update == s.updates) and self.rank == 0:
                 self.save()
                 say(self.describe(self.evaluate()))
-                if refresh is not None:
-                    self.recordings.extend(refresh)
+
+    def _share_gradients(self) -> None:
+        """The mean gradient of all workers, each of which saw its own conversations."""
+        if self.workers == 1:
+            return
+        held = [p.grad for p in self.network.parameters()]
+        flat = torch.cat([g.flatten() for g in held])
+        dist.all_reduce(flat)
+        flat /= self.workers
+        for gradient, mean in zip(held, flat.split([g.numel() for g in held]), strict=True):
+            gradient.copy_(mean.view_as(gradient))
 
     def batch(self, pieces, anchors: int, rng: random.Random) -> TrainingBatch:
         shape = self.network.shape
-        batch = self.recordings.batch(
-            pieces, anchors, shape.K, shape.key_layers, len(shape.state_layers), rng
-        )
-        return replace(batch)
+        return self.recordings.batch(pieces, anchors, shape.K, shape.key_layers, len(shape.state_layers), rng)
 
     @torch.no_grad()
     def evaluate(self, conversations: int = 64, anchors: int = 8) -> dict:
@@ -159,13 +185,16 @@ class Trainer:
         pieces = self.recordings.held_out
         pieces = rng.sample(pieces, min(conversations, len(pieces)))
         accepted = reached = 0.0
-        tokens, by_kind = [], {}
+        tokens = []
         for i in range(0, len(pieces), 8):
             batch = self.batch(pieces[i : i + 8], anchors, rng)
             r = losses(self.network, batch, self.embedding, self.head, self.head, 1.0, self.schedule.gamma)
             accepted, reached = accepted + r.acceptance, reached + r.reached
             tokens.append(r.tokens_per_step)
-        return {"acceptance": (accepted / reached).tolist(), "tokens_per_step": sum(tokens) / len(tokens)} | by_kind
+        return {
+            "acceptance": (accepted / reached).tolist(),
+            "tokens_per_step": sum(tokens) / len(tokens),
+        }
 
     @staticmethod
     def describe(result: dict) -> str:

@@ -5,6 +5,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -39,16 +40,26 @@ class Order:
         """Seconds since the run began."""
         return time.monotonic() - self.began
 
+    def progress(self, doing: str, done: int, total: int) -> None:
+        """Say how far the preparation is; `total` is 0 where it is unknown."""
+        self.state = f"{doing} {done}/{total}" if total else doing
+        self.outbox.beat()
+
     def event(self, level: str, kind: str, text: str) -> None:
         """Tell the reader something."""
         self.outbox.put(m.Event(level, kind, text, self.clock(), self.step))
 
 
-def work(serve: Callable[[Order], str], user_errors: tuple[type[Exception], ...] = ()) -> int:
+def is_ours(error: Exception) -> bool:
+    """Whether an error is one of this project's own classes, whose message is a sentence for the user."""
+    return type(error).__module__.partition(".")[0] in ("avlab", "store")
+
+
+def work(serve: Callable[[Order], str]) -> int:
     """Run a worker: `serve` prepares, greets with Hello, serves and returns why it ended ("done", "stopped").
 
-    An error before the greeting is written to the log, for the supervisor to show: those of `user_errors` as
-    their sentence with exit code 2. An error after it becomes the run's Bye. Returns the exit code.
+    An error before the greeting is written to the log, for the supervisor to show: one of ours as its sentence
+    with exit code 2. An error after it becomes the run's Bye. Returns the exit code.
     """
     given = json.loads(sys.stdin.buffer.read())
     began = time.monotonic()
@@ -66,7 +77,7 @@ def work(serve: Callable[[Order], str], user_errors: tuple[type[Exception], ...]
 
     def terminate(*_) -> None:
         order.asked_to_stop.set()
-        if order.state == "starting":
+        if not outbox.greeted:
             raise Stopped
 
     signal.signal(signal.SIGTERM, terminate)
@@ -77,17 +88,8 @@ def work(serve: Callable[[Order], str], user_errors: tuple[type[Exception], ...]
         complete = reason == "done"
     except Stopped:
         reason = "stopped"
-    except user_errors as error:
-        reason, code = str(error), COULD_NOT_START
-    except MemoryError:
-        reason, code = "The worker ran out of memory: lower slots or context.", COULD_NOT_START
     except Exception as error:
-        import traceback
-
-        traceback.print_exc()
-        reason, code = f"The worker failed ({type(error).__name__}: {error}); its log says where.", 1
-    if code == COULD_NOT_START:
-        print(reason, file=sys.stderr)
+        reason, code = _failure(error)
     order.state = "stopping"
     if outbox.greeted:
         if code:
@@ -96,3 +98,16 @@ def work(serve: Callable[[Order], str], user_errors: tuple[type[Exception], ...]
     outbox.close()
     end_children()
     return code
+
+
+def _failure(error: Exception) -> tuple[str, int]:
+    """The sentence and exit code of an error, which is also written to the log."""
+    if is_ours(error):
+        reason = str(error)
+    elif isinstance(error, MemoryError) or "not enough memory" in str(error) or "out of memory" in str(error):
+        reason = "The worker ran out of memory: lower --slots or --context."
+    else:
+        traceback.print_exc()
+        return f"The worker failed ({type(error).__name__}: {error}).", 1
+    print(reason, file=sys.stderr)
+    return reason, COULD_NOT_START

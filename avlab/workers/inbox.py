@@ -125,6 +125,9 @@ class Inbox:
                 continue
             came = True
             self.heard = time.monotonic()
+            if envelope.run == self.run and envelope.sequence == m.UNNUMBERED:
+                self._on_frame(envelope.frame)
+                continue
             if envelope.run != self.run or envelope.sequence <= self.received:
                 continue  # another run's, or sent twice
             if envelope.sequence > self.received + 1:

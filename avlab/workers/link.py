@@ -71,7 +71,7 @@ class Outbox:
 
     status: called once a second for the state and step that a Heartbeat carries. lab: the process that must
     stay our parent, or None. guard: end the process when it is lost and does not stop by itself.
-    The first frame must be a Hello; until then no heartbeat goes out.
+    The first frame must be a Hello; heartbeats before it are not recorded.
     """
 
     def __init__(
@@ -116,6 +116,11 @@ class Outbox:
         self._new.append(frame)
         self._bell.ring()
 
+    def beat(self) -> None:
+        """Send a heartbeat now."""
+        self._beat = 0.0
+        self._bell.ring()
+
     def commands(self) -> list[m.Command]:
         """What the lab asked since the last call, in order."""
         self._arrived.clear()
@@ -150,7 +155,7 @@ class Outbox:
             poller.poll(100 if self._deadline else int(1000 * HEARTBEAT_SECONDS / 2))
             self._bell.hush()
             self._receive(wire)
-            self._watch()
+            self._watch(wire)
             self._take()
             self._send(wire)
         wire.close()
@@ -182,13 +187,18 @@ class Outbox:
                 self._commands.append(command)
                 self._arrived.set()
 
-    def _watch(self) -> None:
+    def _watch(self, wire: zmq.Socket) -> None:
         """Beat once a second; notice a lab that is gone, or that takes frames no more."""
         now = time.monotonic()
-        if self.greeted and now - self._beat >= HEARTBEAT_SECONDS and self._deadline is None:
+        if now - self._beat >= HEARTBEAT_SECONDS and self._deadline is None:
             self._beat = now
             memory = self._process.memory_info().rss / 2**20
-            self._new.append(m.Heartbeat(self._clock(), *self._status(), memory, self.drafts_dropped))
+            heartbeat = m.Heartbeat(self._clock(), *self._status(), memory, self.drafts_dropped)
+            if self.greeted:
+                self._new.append(heartbeat)
+            else:  # before the greeting there is no run to record it in: sent once, not kept
+                with contextlib.suppress(zmq.Again):
+                    wire.send(m.encode(m.Envelope(self.run, m.UNNUMBERED, heartbeat)), zmq.NOBLOCK)
         if not self.lost:
             if self._lab is not None and os.getppid() != self._lab:
                 self.lost = "The lab ended, so its worker did."

@@ -7,6 +7,7 @@ Times are seconds since the run began (worker's monotonic clock) unless a name s
 import msgspec
 
 VERSION = 1
+UNNUMBERED = -1
 
 
 class Message(msgspec.Struct, frozen=True, tag_field="type", forbid_unknown_fields=True):
@@ -196,7 +197,7 @@ class Heartbeat(Message, frozen=True, tag=_snake):
     """The worker lives; also carries its state and memory."""
 
     time: float
-    state: str  # "starting", "profiling", "serving", "paused", "stopping"
+    state: str  # "serving", "paused", "stopping"; before that what is being prepared, as "timing steps 3/40"
     step: int
     rss_mb: float
     drafts_dropped: int  # rows of Drafts frames dropped so far
@@ -227,7 +228,10 @@ Frame = (
 
 
 class Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A frame on its way: version, run and a sequence number without gaps, which the lab acknowledges."""
+    """A frame on its way: version, run and a sequence number without gaps, which the lab acknowledges.
+
+    A heartbeat that comes before the Hello is UNNUMBERED: it says how far the start is, and is not recorded.
+    """
 
     run: str  # UUIDv7 as text
     sequence: int

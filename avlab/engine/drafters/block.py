@@ -7,8 +7,6 @@ target's `Layer`, unchanged. Rows are causal inside the block, so a draft of dep
 one. The Markov part lets position k see the tokens drawn before it (DSpark, arXiv 2607.05147, its recurrent variant).
 """
 
-import json
-import time
 from pathlib import Path
 
 import torch
@@ -17,29 +15,35 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from avlab.engine.cache import Batch
-from avlab.engine.checkpoint import CheckpointError
+from avlab.engine.checkpoint import CheckpointError, read_json
 from avlab.engine.drafters.base import DraftInput, Drafts, DraftVocabulary
+from avlab.engine.drafters.draws import Draws
 from avlab.engine.linear import Linear
 from avlab.engine.target import Layer, Target
-from avlab.speculation.features import max_log_odds
 
 
 class BlockDrafter:
     """Serves the network of `avlab.training.model` from its safetensors file. See that module for the arithmetic."""
 
-    has_head = True
-
-    def __init__(self, folder: Path, target: Target):
+    def __init__(self, folder: Path, target: Target, K: int | None = None, head: bool = True):
+        """K: how many of the trained positions to draft (default: all). head: whether the confidence head is on."""
         tensors, card = read_drafter(folder)
         shape = card["shape"]
+        if K is not None and shape["K"] < K:
+            raise CheckpointError(
+                f"The drafter in {folder} makes at most {shape['K']} drafts, {K} were asked for: lower K."
+            )
         if card["hidden"] != target.config.hidden or card["target_vocabulary"] != target.config.vocabulary:
             raise CheckpointError(
                 f"The drafter in {folder} was made for a target of hidden size {card['hidden']} and vocabulary "
                 f"{card['target_vocabulary']}; this target has {target.config.hidden} and "
                 f"{target.config.vocabulary}: give the drafter that belongs to it, or run without one (--drafter none)."
             )
-        tensors = {k: v.to(target.device, target.dtype if v.is_floating_point() else v.dtype) for k, v in tensors.items()}
-        self.name, self.target, self.K = "block", target, shape["K"]
+        tensors = {
+            k: v.to(target.device, target.dtype if v.is_floating_point() else v.dtype)
+            for k, v in tensors.items()
+        }
+        self.name, self.target, self.K, self.has_head = "block", target, K or shape["K"], head
         self.key_layers, self.state_layers = tuple(shape["key_layers"]), tuple(shape["state_layers"])
         self.vocabulary = DraftVocabulary(tensors["vocabulary"], target.config.vocabulary)
         self.epsilon = target.config.norm_epsilon
@@ -47,7 +51,9 @@ class BlockDrafter:
         def linear(name: str) -> Linear:
             return Linear(tensors[f"{name}.weight"], tensors.get(f"{name}.bias"))
 
-        self.layers = [Layer.of_parts(tensors, f"layers.{i}", target.config) for i in range(len(self.key_layers))]
+        self.layers = [
+            Layer.of_parts(tensors, f"layers.{i}", target.config) for i in range(len(self.key_layers))
+        ]
         self.input_hidden, self.first_direct = linear("input_hidden"), linear("first_direct")
         self.first_out, self.later_out = linear("first_out"), linear("later_out")
         self.markov_state, self.markov_carry = linear("markov_state"), linear("markov_carry")
@@ -69,41 +75,25 @@ class BlockDrafter:
         base = self.head(x).view(B, depth, -1)
         drive = self.markov_state(x).view(B, depth, -1)
 
-        greedy = inputs.temperature == 0
-        scale = torch.where(greedy, 1.0, inputs.temperature)[:, None]
-        unscaled = bool((scale == 1).all())
-        state = torch.zeros_like(drive[:, 0])
-        previous, states, tokens, rows, features = inputs.newest, [], [], [], []
-        feature_s = 0.0
+        draws, state = Draws(inputs.temperature, inputs.uniforms), torch.zeros_like(drive[:, 0])
+        previous, states, tokens = inputs.newest, [], []
         for k in range(depth):
             state = F.silu(self.markov_carry.plus(state, drive[:, k] + self.token_drive[previous]))
-            logits = self.markov_out.plus(state, base[:, k]).float()  # [B, Q]
-            if not unscaled:
-                logits = logits / scale
-            began = time.perf_counter()
-            top = logits.argmax(-1)
-            features.append(max_log_odds(logits, xp=torch, top=top))
-            feature_s += time.perf_counter() - began
-            q = logits.softmax(-1)
-            cumulative = q.cumsum(-1)
-            draw = inputs.uniforms[:, k, None].to(q.dtype) * cumulative[:, -1:]
-            column = torch.searchsorted(cumulative, draw, right=True).squeeze(1).clamp_max(q.shape[1] - 1)
-            if bool(greedy.any()):
-                column = torch.where(greedy, top, column)
-                q[greedy] = F.one_hot(top[greedy], q.shape[1]).to(q.dtype)
+            column = draws.draw(self.markov_out.plus(state, base[:, k]).float())
             previous = self.vocabulary.ids[column]
             tokens.append(previous)
-            rows.append(q)
             states.append(state)
-        joined = torch.cat([x.view(B, depth, -1), torch.stack(states, 1)], -1).view(B * depth, -1)
-        head = torch.sigmoid(self.confidence(joined).float()).view(B, depth)
+        head = None
+        if self.has_head:
+            joined = torch.cat([x.view(B, depth, -1), torch.stack(states, 1)], -1).view(B * depth, -1)
+            head = torch.sigmoid(self.confidence(joined).float()).view(B, depth).double().cpu().numpy()
         return Drafts(
             tokens=torch.stack(tokens, 1),
-            rows=torch.stack(rows, 1),
+            rows=torch.stack(draws.rows, 1),
             vocabulary=self.vocabulary,
-            feature=torch.stack(features, 1).double().cpu().numpy(),
-            head=head.double().cpu().numpy(),
-            feature_ms=feature_s * 1e3,
+            feature=torch.stack(draws.features, 1).double().cpu().numpy(),
+            head=head,
+            feature_ms=draws.feature_ms,
         )
 
     def _rows(self, embedding: Tensor, states: Tensor, depth: int) -> Tensor:
@@ -122,26 +112,30 @@ class BlockDrafter:
         """Nothing of a request outlives its slot."""
 
 
+def read_card(folder: Path) -> dict:
+    """A drafter's description, drafter.json. Raises CheckpointError for a missing or foreign file."""
+    card = read_json(folder / "drafter.json")
+    try:
+        _ = card["hidden"], card["target_vocabulary"]
+        _ = card["shape"]["K"], card["shape"]["key_layers"], card["shape"]["state_layers"]
+    except (KeyError, TypeError) as error:
+        raise CheckpointError(
+            f"{folder / 'drafter.json'} is not a drafter's description: it lacks {error}."
+        ) from None
+    return card
+
+
 def read_drafter(folder: Path) -> tuple[dict[str, Tensor], dict]:
     """The tensors and the card of a drafter folder; int8 weights are scaled back to float32 row by row.
 
     Raises CheckpointError for missing, truncated or foreign files.
     """
-    card_path, weights_path = folder / "drafter.json", folder / "drafter.safetensors"
-    for path in (card_path, weights_path):
-        if not path.is_file():
-            raise CheckpointError(
-                f"{path} does not exist: name a drafter folder with --drafter, or run without one (--drafter none)."
-            )
-    try:
-        card = json.loads(card_path.read_text(encoding="utf-8"))
-        shape, _, _ = card["shape"], card["hidden"], card["target_vocabulary"]
-        _ = shape["K"], shape["key_layers"], shape["state_layers"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"{card_path} is not a drafter's description ({error!r}).") from None
+    card, path = read_card(folder), folder / "drafter.safetensors"
+    if not path.is_file():
+        raise CheckpointError(f"{path} does not exist: the drafter is incomplete, install the project again.")
     tensors: dict[str, Tensor] = {}
     try:
-        with safe_open(weights_path, framework="pt") as file:
+        with safe_open(path, framework="pt") as file:
             for name in file.keys():  # noqa: SIM118 - a safetensors handle, not a dict
                 if not name.endswith(".scale"):
                     value = file.get_tensor(name)
@@ -149,7 +143,5 @@ def read_drafter(folder: Path) -> tuple[dict[str, Tensor], dict]:
                         value = value.float() * file.get_tensor(f"{name}.scale").float()[:, None]
                     tensors[name] = value.float() if value.is_floating_point() else value.long()
     except SafetensorError as error:
-        raise CheckpointError(f"{weights_path} is truncated or not a safetensors file ({error}).") from None
+        raise CheckpointError(f"{path} is truncated or not a safetensors file ({error}).") from None
     return tensors, card
-
-

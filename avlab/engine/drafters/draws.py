@@ -1,0 +1,42 @@
+"""What drafters with logits share: a draft token and its distribution from one row of logits a request."""
+
+import time
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from avlab.speculation.features import max_log_odds
+
+
+@dataclass(slots=True)
+class Draws:
+    """Draws position after position; keeps distributions and features. temperature: [B]; uniforms: [B, K]."""
+
+    temperature: Tensor
+    uniforms: Tensor
+    columns: list[Tensor] = field(default_factory=list)
+    rows: list[Tensor] = field(default_factory=list)
+    features: list[Tensor] = field(default_factory=list)
+    feature_ms: float = 0.0
+
+    def draw(self, logits: Tensor) -> Tensor:
+        """Columns drawn at the next position. logits: [B, Q] float32 -> [B]; a greedy request takes its maximum."""
+        greedy = self.temperature == 0
+        if not bool(((self.temperature == 1) | greedy).all()):
+            logits = logits / torch.where(greedy, 1.0, self.temperature)[:, None]
+        began = time.perf_counter()
+        top = logits.argmax(-1)
+        self.features.append(max_log_odds(logits, xp=torch, top=top))
+        self.feature_ms += (time.perf_counter() - began) * 1e3
+        q = logits.softmax(-1)
+        cumulative = q.cumsum(-1)
+        draw = self.uniforms[:, len(self.rows), None].to(q.dtype) * cumulative[:, -1:]
+        column = torch.searchsorted(cumulative, draw, right=True).squeeze(1).clamp_max(q.shape[1] - 1)
+        if bool(greedy.any()):
+            column = torch.where(greedy, top, column)
+            q[greedy] = F.one_hot(top[greedy], q.shape[1]).to(q.dtype)
+        self.columns.append(column)
+        self.rows.append(q)
+        return column

@@ -1,0 +1,63 @@
+"""A small Llama of the target's vocabulary as a draft model: autoregressive, with a cache of its own."""
+
+from pathlib import Path
+
+import torch
+
+from avlab.engine.cache import Batch
+from avlab.engine.checkpoint import CheckpointError
+from avlab.engine.drafters.base import DraftInput, Drafts
+from avlab.engine.drafters.draws import Draws
+from avlab.engine.target import Target
+
+
+class LlamaDrafter:
+    """One pass of the draft model a position; the first also takes in what was emitted since the last step."""
+
+    name = "llama"
+    state_layers: tuple[int, ...] = ()
+    has_head = False
+
+    def __init__(self, folder: Path, target: Target, slots: int, K: int):
+        self.model, self.K = Target(folder, target.dtype, target.device, target.length), K
+        if self.model.config.vocabulary != target.config.vocabulary:
+            raise CheckpointError(
+                f"The draft model in {folder} has a vocabulary of {self.model.config.vocabulary} tokens, the target one "
+                f"of {target.config.vocabulary}: a draft model must share the target's tokenizer."
+            )
+        if self.model.length < target.length:
+            raise CheckpointError(
+                f"The draft model in {folder} holds {self.model.length} positions, the target {target.length}: "
+                f"lower --context to {self.model.length}."
+            )
+        self.cache = self.model.new_cache(slots)
+        self.known = [0] * slots  # tokens of each slot's request whose keys and values are right
+
+    @torch.inference_mode()
+    def propose(self, inputs: DraftInput, depth: int) -> Drafts:
+        model, slots, device = self.model, inputs.slots, self.model.device
+        new = [h[self.known[s] :] for s, h in zip(slots, inputs.history, strict=True)]
+        counts = [len(n) for n in new]
+        batch = Batch.build(slots, [self.known[s] for s in slots], counts, model.dtype, device)
+        rows = torch.tensor([t for n in new for t in n], device=device)
+        states, _ = model.forward(rows, batch, self.cache)
+        states = states[torch.tensor(counts, device=device).cumsum(0) - 1]
+        draws, tokens = Draws(inputs.temperature, inputs.uniforms), []
+        for k in range(depth):
+            tokens.append(draws.draw(model.logits(states)))
+            if k + 1 < depth:
+                at = [len(h) + k for h in inputs.history]
+                batch = Batch.build(slots, at, [1] * len(slots), model.dtype, device)
+                states, _ = model.forward(tokens[-1], batch, self.cache)
+        for s, h in zip(slots, inputs.history, strict=True):
+            self.known[s] = len(h)  # what was drafted beyond is written again once it is known
+        return Drafts(
+            tokens=torch.stack(tokens, 1),
+            rows=torch.stack(draws.rows, 1),
+            vocabulary=None,
+            feature=torch.stack(draws.features, 1).double().cpu().numpy(),
+            feature_ms=draws.feature_ms,
+        )
+
+    def forget(self, slot: int) -> None:
+        self.known[slot] = 0

@@ -1,0 +1,154 @@
+"""Timing the engine's own parts: what a draft and a verification cost by size, before the first request."""
+
+import hashlib
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from avlab.engine.cache import Batch, KVCache
+from avlab.engine.drafters.base import Drafter, DraftInput
+from avlab.engine.target import Target
+from avlab.speculation.costs import CostTable
+
+CONTEXT = 256  # tokens already cached by each timed request; the middle of what the shipped workloads reach
+REPLAYS = 5  # as vLLM
+TOKENS_PER_REQUEST = (
+    3  # how a timed verification is spread: about what adaptive verification admits, plus one
+)
+
+
+class CostError(ValueError):
+    """A cost file that cannot be used. The message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """draft: (requests, depth, ms); verify: (tokens, ms); and the table made of them. source: where they come from."""
+
+    draft: list[tuple[int, int, float]]
+    verify: list[tuple[int, float]]
+    table: CostTable
+    source: str
+
+    @property
+    def hash(self) -> str:
+        """Names the table in a run's record: 16 hex digits."""
+        return hashlib.sha256(json.dumps([self.draft, self.verify]).encode()).hexdigest()[:16]
+
+    def save(self, path: Path) -> None:
+        """Write the samples as a file that `--costs` reads."""
+        path.write_text(
+            json.dumps({"draft": self.draft, "verify": self.verify}, indent=1) + "\n", encoding="utf-8"
+        )
+
+
+def make_costs(draft, verify, K: int, slots: int, tokens: int, source: str) -> Costs:
+    """Tables up to `slots` requests and `tokens` tokens from samples. Without a drafter (K = 0) drafting costs 0."""
+    if K:
+        table = CostTable.linear(draft, verify, slots, tokens, K=K)
+    else:
+        table = CostTable.linear([(1, 0.0)], verify, slots, tokens)
+    return Costs(draft, verify, table, source)
+
+
+def read_costs(path: Path, K: int, slots: int, tokens: int) -> Costs:
+    """Costs from a file written by `Costs.save`. Raises CostError."""
+    try:
+        plain = json.loads(path.read_text(encoding="utf-8"))
+        draft = [(int(r), int(d), float(ms)) for r, d, ms in plain["draft"]]
+        verify = [(int(t), float(ms)) for t, ms in plain["verify"]]
+        if min([ms for *_, ms in draft + verify], default=-1.0) < 0:
+            raise ValueError("a cost is negative, or there is none")
+        return make_costs(draft, verify, K, slots, tokens, str(path))
+    except OSError as error:
+        raise CostError(f"The cost file {path} cannot be read: {error.strerror}.") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise CostError(
+            f"{path} is not a cost file ({error}): it holds a JSON object with 'draft', a list of [requests, depth, ms], "
+            "and 'verify', a list of [tokens, ms]."
+        ) from None
+
+
+def profile(
+    target: Target,
+    drafter: Drafter | None,
+    cache: KVCache,
+    slots: int,
+    tokens: int,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Costs:
+    """Time drafts by requests and depth, and target passes by tokens, on random tokens. The cache must be idle."""
+    request_sizes = [n for n in (1, 2, 4, 8, 16, 32, 64, 128, 256) if n < slots] + [slots]
+    token_sizes = [
+        n for n in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512) if n < tokens
+    ]
+    token_sizes.append(min(tokens, 512))
+    depths = sorted({1, (drafter.K + 1) // 2, drafter.K}) if drafter else []
+    jobs: list[tuple] = [("verify", n, 0) for n in token_sizes]
+    jobs += [("draft", n, d) for n in request_sizes for d in depths]
+    draft, verify = [], []
+    for done, (what, n, depth) in enumerate(jobs):
+        progress(done, len(jobs))
+        run = (
+            _draft_job(target, drafter, cache, n, depth)
+            if what == "draft"
+            else _verify_job(target, cache, n, slots)
+        )
+        run()
+        for _ in range(REPLAYS):
+            began = time.perf_counter()
+            run()
+            if target.device.type == "cuda":
+                torch.cuda.synchronize(target.device)
+            ms = (time.perf_counter() - began) * 1e3
+            if what == "draft":
+                draft.append((n, depth, ms))
+            else:
+                verify.append((n, ms))
+    progress(len(jobs), len(jobs))
+    return make_costs(draft, verify, drafter.K if drafter else 0, slots, tokens, "profiled")
+
+
+@torch.inference_mode()
+def _verify_job(target: Target, cache: KVCache, n: int, slots: int) -> Callable[[], object]:
+    requests = min(slots, max(1, round(n / TOKENS_PER_REQUEST)))
+    counts = [n // requests + (i < n % requests) for i in range(requests)]
+    rows = torch.arange(n, device=target.device) % target.config.vocabulary
+    at = min(CONTEXT, target.length - max(counts))
+
+    @torch.inference_mode()
+    def run():
+        batch = Batch.build(range(requests), [at] * requests, counts, target.dtype, target.device)
+        return target.logits(target.forward(rows, batch, cache)[0])
+
+    return run
+
+
+@torch.inference_mode()
+def _draft_job(target: Target, drafter: Drafter, cache: KVCache, n: int, depth: int) -> Callable[[], object]:
+    at, device = min(CONTEXT, target.length - drafter.K - 1), target.device
+    width = (1 + len(drafter.state_layers)) * target.config.hidden
+    inputs = DraftInput(
+        slots=list(range(n)),
+        starts=[at] * n,
+        newest=torch.zeros(n, dtype=torch.long, device=device),
+        states=torch.randn(n, width, dtype=target.dtype, device=device),
+        temperature=torch.ones(n, device=device),
+        uniforms=torch.from_numpy(np.random.default_rng(0).random((n, drafter.K))).to(device),
+        cache=cache,
+        history=[[0] * (at + 1) for _ in range(n)],
+    )
+
+    def run():
+        # an autoregressive drafter goes on from what it knows; timed as in serving, with one new token each
+        known = getattr(drafter, "known", None)
+        if known is not None:
+            known[:n] = [at] * n
+        return drafter.propose(inputs, depth)
+
+    return run

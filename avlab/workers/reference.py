@@ -1,0 +1,114 @@
+"""The worker of the reference engine: `python -m avlab.workers.reference`, its order as JSON on standard input.
+
+torch is imported here and nowhere above, after the supervisor has chosen threads and spin count.
+"""
+
+import os
+import platform
+import subprocess
+import sys
+import time
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from avlab.workers import messages as m
+from avlab.workers.entry import Order, work
+from avlab.workers.processes import PROJECT
+from avlab.workers.serving import Server, open_traffic
+
+
+def serve(order: Order) -> str:
+    """Build the engine, greet, serve to the end. Errors of ours are raised with one sentence."""
+    config = order.config
+    workload = open_traffic(config)  # a malformed prompt file is found before anything is loaded
+    order.progress("starting torch", 0, 0)
+    from avlab.engine.build import build
+    from avlab.engine.checkpoint import CheckpointError
+
+    built = build(config, order.progress)
+    engine, costs = built.engine, built.costs
+    order.outbox.put(
+        m.Hello(
+            kind="reference",
+            pid=os.getpid(),
+            wall=time.time() - order.clock(),
+            config=config.model_dump(mode="json"),
+            target=built.target_name,
+            target_hash=built.target_hash,
+            drafter=built.drafter_name,
+            drafter_hash=built.drafter_hash,
+            K=engine.K,
+            code=code_version(),
+            machine=machine(str(engine.target.device), built.dtype),
+        )
+    )
+    order.outbox.put(
+        m.CostProfile(
+            source=costs.source,
+            draft_samples=[(requests, ms) for requests, depth, ms in costs.draft if depth == engine.K],
+            verify_samples=list(costs.verify),
+            draft_table=costs.table.draft_at(engine.K).tolist(),
+            verify_table=costs.table.verify.tolist(),
+            cost_hash=costs.hash,
+        )
+    )
+    for note in built.notes:
+        order.event("info", "note", note)
+    return Server(order, engine, built.text, workload, engine.K, (CheckpointError,)).run()
+
+
+def machine(device: str, dtype: str) -> dict[str, Any]:
+    """What a run ran on: processor, cores, memory (GB), device, dtype, threads, spin count, versions."""
+    import torch
+
+    return {
+        "processor": processor(),
+        "cores": psutil.cpu_count(logical=False),
+        "logical_cores": psutil.cpu_count(),
+        "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
+        "device": torch.cuda.get_device_name(device) if device.startswith("cuda") else device,
+        "dtype": dtype,
+        "threads": torch.get_num_threads(),
+        "spin": int(os.environ.get("GOMP_SPINCOUNT", -1)),
+        "system": platform.platform(),
+        "versions": {"python": platform.python_version(), **{name: installed(name) for name in PACKAGES}},
+    }
+
+
+PACKAGES = ("torch", "numpy", "tokenizers", "avlab")
+
+
+def installed(package: str) -> str | None:
+    """The version of an installed package."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def processor() -> str:
+    """The processor's name, as the system gives it."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def code_version() -> str:
+    """The commit of this project, with "-dirty" behind it where files differ; "unknown" outside a checkout."""
+    command = ["git", "-C", str(PROJECT), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+    return found.stdout.strip() or "unknown"
+
+
+if __name__ == "__main__":
+    sys.exit(work(serve))

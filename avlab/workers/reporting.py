@@ -1,0 +1,241 @@
+"""What a serving worker tells its lab: step reports become frames, raw slots become calibration sums."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from avlab.policies import Arm
+from avlab.speculation import calibration
+from avlab.speculation.features import log_odds
+from avlab.workers import messages as m
+
+REPORT_SECONDS = 0.25  # steps are sent four times a second
+WINDOW_SECONDS = 2.0  # raw slots are summed up every two seconds; some hundred rows each, chosen here
+SAMPLED_STEPS = 10  # `sampled` keeps the raw slots of every tenth step
+
+
+class Reporter:
+    """Collects what steps did and puts frames: Steps, Refit, Calibration, Drafts, and Block where one begins.
+
+    put: takes a frame and never blocks. clock: seconds since the run began. drafts: all, sampled or none.
+    """
+
+    def __init__(self, put: Callable[[m.Frame], None], clock: Callable[[], float], K: int, drafts: str):
+        self._put, self._clock, self.K = put, clock, K
+        self._every = {"all": 1, "sampled": SAMPLED_STEPS, "none": 0}[drafts]
+        self.block, self.arm = -1, Arm("none")
+        self._window = 0
+        self._steps: list[m.Step] = []
+        self._slots: list[tuple[int, Any]] = []  # (step, the engine's raw slots)
+        self._rounds: dict[str, np.ndarray] = {}  # by arm: labelled and positive slots since its last refit
+        self._sent = self._summed = time.monotonic()
+        self._report_ms = 0.0
+        self.tokens = 0
+        self.names: list[str] = []  # of kinds, by the code that columns hold
+
+    def begin_block(self, arm: Arm, kind: str, step: int, workload: str, round: int | None = None) -> None:
+        """What follows belongs to a new block."""
+        self.flush()
+        self.block, self.arm = self.block + 1, arm
+        self._put(m.Block(self.block, str(arm), kind, step, self._clock(), workload, round))
+
+    def cold_start(self, coefficients: Any, step: int) -> None:
+        """The coefficients that an arm's estimator begins with, as refit 0; once an arm."""
+        name = str(self.arm)
+        if name not in self._rounds:
+            self._rounds[name] = np.zeros((2, self.K), dtype=np.int64)
+            self._put_refit(0, step, coefficients, self._rounds[name])
+
+    def take(self, report: Any, idle_ms: float) -> None:
+        """Take an engine's step report; sends what is due. idle_ms: how long nothing ran before the step."""
+        began = time.perf_counter()
+        self.tokens += report.tokens
+        self._steps.append(self._step(report, idle_ms))
+        if report.slots is not None:
+            self._slots.append((report.step, report.slots))
+            if str(self.arm) in self._rounds:
+                label = report.slots.label
+                self._rounds[str(self.arm)] += np.stack([(label >= 0).sum(0), (label == 1).sum(0)])
+        if report.refit is not None:
+            name = str(self.arm)
+            counts = self._rounds.pop(name, np.zeros((2, self.K), dtype=np.int64))
+            self._rounds[name] = np.zeros_like(counts)
+            self._put_refit(report.refit.number, report.step, report.refit.after, counts)
+        now = time.monotonic()
+        if now - self._sent >= REPORT_SECONDS:
+            self._send_steps()
+        if now - self._summed >= WINDOW_SECONDS:
+            self._sum_up()
+        self._report_ms = (time.perf_counter() - began) * 1e3
+
+    def spent(self, seconds: float) -> None:
+        """Count time that the serving loop spent on texts and arrivals as reporting."""
+        self._report_ms += seconds * 1e3
+
+    def flush(self) -> None:
+        """Send all that was collected."""
+        self._send_steps()
+        self._sum_up()
+
+    # ---- frames --------------------------------------------------------------------------------------------
+
+    def _step(self, report: Any, idle_ms: float) -> m.Step:
+        """A step's row. Its report_ms is what was spent on reporting since the step before."""
+        admission, slots, none = report.admission, report.slots, (0,) * self.K
+        nan = float("nan")
+        return m.Step(
+            step=report.step,
+            time=self._clock(),
+            block=self.block,
+            running=report.running,
+            waiting=report.waiting,
+            emitting=report.emitting,
+            prompt_tokens=report.prompt_tokens,
+            target_tokens=report.target_tokens,
+            drafted=report.drafted,
+            budget=int(admission.budget) if admission else 0,
+            tokens=report.tokens,
+            scheduled=self._by_position(slots.scheduled) if slots else none,
+            admitted=self._by_position(slots.admitted) if slots else none,
+            accepted=self._by_position(slots.accepted) if slots else none,
+            labelled=tuple((slots.label >= 0).sum(0).tolist()) if slots else none,
+            expected_tokens=float(admission.expected_tokens) if admission else nan,
+            expected_ms=float(admission.expected_ms) if admission else nan,
+            draft_ms=report.ms["draft"],
+            verify_ms=report.ms["verify"],
+            sample_ms=report.ms["sample"],
+            decide_ms=report.ms["decide"],
+            report_ms=self._report_ms,
+            idle_ms=idle_ms,
+        )
+
+    def _by_position(self, lengths: np.ndarray) -> tuple[int, ...]:
+        """Prefix lengths [B] as the number of requests that reach each position, [K]."""
+        return tuple((lengths[:, None] > np.arange(self.K)).sum(0).tolist())
+
+    def _put_refit(self, number: int, step: int, coefficients: Any, counts: np.ndarray) -> None:
+        self._put(
+            m.Refit(
+                arm=str(self.arm),
+                block=self.block,
+                refit=number,
+                step=step,
+                time=self._clock(),
+                slope=float(coefficients.slope),
+                intercepts=np.asarray(coefficients.intercepts, dtype=float).tolist(),
+                counts=counts[0].tolist(),
+                positives=counts[1].tolist(),
+            )
+        )
+
+    def _send_steps(self) -> None:
+        self._sent = time.monotonic()
+        if self._steps:
+            self._put(m.Steps(self._steps))
+            self._steps = []
+
+    def _sum_up(self) -> None:
+        """Calibration sums and raw slots of the window that ends now."""
+        self._summed = time.monotonic()
+        if not self._slots:
+            return
+        columns = self._columns()
+        self._slots = []
+        self._put_calibration(columns)
+        if self._every:
+            self._put_drafts(columns)
+
+    def _columns(self) -> dict[str, np.ndarray]:
+        """The window's slots, one row a request and step: [R] and [R, K]."""
+
+        slots = [each for _, each in self._slots]
+        sizes = [len(each.request) for each in slots]
+        kinds = [self._code(kind) for each in slots for kind in each.kind]
+        lengths = {name: np.concatenate([getattr(each, name) for each in slots]) for name in LENGTHS}
+        estimates = {
+            name: np.concatenate(
+                [_wide(getattr(each, name), size, self.K) for each, size in zip(slots, sizes, strict=True)]
+            )
+            for name in ESTIMATES
+        }
+        step = np.repeat([step for step, _ in self._slots], sizes)
+        return {"step": step, "kind": np.array(kinds, dtype=np.int64), **lengths, **estimates}
+
+    def _code(self, kind: str) -> int:
+        if kind not in self.names:
+            self.names.append(kind)
+        return self.names.index(kind)
+
+    def _put_calibration(self, columns: dict[str, np.ndarray]) -> None:
+        sources = {"raw": columns["feature"], "head": log_odds(columns["head"])}
+        if self.arm.learns:
+            sources["online"] = log_odds(columns["estimate"].astype(np.float64))
+        self._window += 1
+        classes = np.stack([columns["kind"], columns["temperature"]], axis=1)
+        for kind, temperature in np.unique(classes, axis=0):
+            rows = (classes == (kind, temperature)).all(axis=1)
+            label = columns["label"][rows]
+            for source, x in sources.items():
+                known = (label >= 0) & np.isfinite(x[rows])
+                sums = calibration.bin_sums(x[rows], label, known)
+                position, number = np.nonzero(sums[..., calibration.COUNT])
+                if len(position):
+                    cells = sums[position, number]
+                    self._put(
+                        m.Calibration(
+                            source=source,
+                            block=self.block,
+                            window=self._window,
+                            time=self._clock(),
+                            kind=self.names[int(kind)],
+                            temperature=float(temperature),
+                            position=position.tolist(),
+                            bin=number.tolist(),
+                            count=cells[:, calibration.COUNT].astype(int).tolist(),
+                            positives=cells[:, calibration.POSITIVES].astype(int).tolist(),
+                            sum_p=cells[:, calibration.SUM_P].tolist(),
+                            sum_log_loss=cells[:, calibration.SUM_LOG_LOSS].tolist(),
+                            sum_squared_error=cells[:, calibration.SUM_SQUARED_ERROR].tolist(),
+                        )
+                    )
+
+    def _put_drafts(self, columns: dict[str, np.ndarray]) -> None:
+        position = np.arange(self.K)
+        kept = (position < columns["scheduled"][:, None]) & (columns["step"] % self._every == 0)[:, None]
+        row, k = np.nonzero(kept)
+        if not len(row):
+            return
+        survival = np.cumprod(columns["estimate"], axis=1)
+
+        def packed(values: np.ndarray, kind: str) -> bytes:
+            return values.astype(kind).tobytes()
+
+        self._put(
+            m.Drafts(
+                block=self.block,
+                rows=len(row),
+                step=packed(columns["step"][row], "<i8"),
+                request=packed(columns["request"][row], "<i4"),
+                position=packed(k, "i1"),
+                feature=packed(columns["feature"][row, k], "<f4"),
+                estimate=packed(columns["estimate"][row, k], "<f4"),
+                survival=packed(survival[row, k], "<f4"),
+                head=packed(columns["head"][row, k], "<f4"),
+                admitted=packed(k < columns["admitted"][row], "i1"),
+                label=packed(columns["label"][row, k], "i1"),
+            )
+        )
+
+
+LENGTHS = ("request", "temperature", "scheduled", "admitted", "label")
+ESTIMATES = ("feature", "estimate", "head")
+
+
+def _wide(values: np.ndarray | None, B: int, K: int) -> np.ndarray:
+    """Values [B, depth] of a draft as [B, K], filled up with nan; nan altogether where there are none."""
+    wide = np.full((B, K), np.nan)
+    if values is not None:
+        wide[:, : values.shape[1]] = values
+    return wide

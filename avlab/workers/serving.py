@@ -1,0 +1,251 @@
+"""The serving loop around an engine: commands, arrivals, steps, reports, until a limit or a Stop.
+
+The engine is anything that has `avlab.engine.engine.Engine`'s methods; nothing here imports torch.
+"""
+
+import hashlib
+import time
+from typing import Any
+
+from avlab.engine.request import Request, RequestError
+from avlab.policies import Arm, PolicyError
+from avlab.workers import messages as m
+from avlab.workers.entry import Order
+from avlab.workers.reporting import Reporter
+from avlab.workloads import Moment, Workload, WorkloadError, open_workload
+
+LONGEST_SLEEP = 0.25  # seconds; commands wake the loop sooner
+MOST_REFUSALS = 100  # requests in a row that cannot be served, after which a run is given up
+
+
+class ServingError(RuntimeError):
+    """The run cannot go on. The message is one sentence."""
+
+
+class Server:
+    """Serves a workload with an engine and reports everything it does.
+
+    text: has encode(messages) -> tokens and decode(tokens) -> text, as `avlab.engine.text.Text` does; what it
+    raises for messages that it cannot encode is in `refusals`.
+    """
+
+    def __init__(self, order: Order, engine: Any, text: Any, workload: Workload, K: int, refusals=()):
+        self.order, self.config, self.engine, self.text, self.workload = (
+            order,
+            order.config,
+            engine,
+            text,
+            workload,
+        )
+        self.report = Reporter(order.outbox.put, order.clock, K, order.config.drafts)
+        self.refusals = refusals
+        self.prompts: dict[int, str] = {}  # by request, only with keep_text
+        self.taken = self.refused = 0
+        self.paused = self.draining = False
+        self.stop_reason = ""
+        engine.clock = order.clock
+
+    def run(self) -> str:
+        """Serve until the end; returns "done" (a limit was reached, or nothing more will come) or "stopped".
+
+        Raises ServingError when nothing can be served or the lab is gone.
+        """
+        self.order.state = "serving"
+        self._begin_block(self.engine.policy.arm, "serve")
+        began, idle_since = time.monotonic(), None
+        reason = ""
+        while not reason:
+            self._obey()
+            reason = self.stop_reason or self._limit(time.monotonic() - began)
+            if reason:
+                break
+            busy = not self.paused and self._take_requests()
+            if not busy:
+                idle_since = idle_since or time.perf_counter()
+                reason = "" if self.paused else self._nothing_left()
+                if not reason:
+                    self.order.outbox.wait(self._nap())
+                continue
+            idle_ms = 0.0 if idle_since is None else (time.perf_counter() - idle_since) * 1e3
+            idle_since = None
+            result = self.engine.step()
+            self.order.step = self.engine.step_number
+            self.report.take(result, idle_ms)
+            for finished in result.finished:
+                self._finish(finished)
+        self.order.state = "stopping"
+        self._cancel_all()
+        self.report.flush()
+        return reason
+
+    # ---- commands ------------------------------------------------------------------------------------------
+
+    def _obey(self) -> None:
+        if self.order.outbox.lost:
+            raise ServingError(self.order.outbox.lost)
+        if self.order.asked_to_stop.is_set():
+            self.stop_reason = "stopped"
+        for command in self.order.outbox.commands():
+            match command:
+                case m.Stop(drain):
+                    self.draining = drain
+                    self.stop_reason = "" if drain else "stopped"
+                case m.Pause():
+                    self._pause(True)
+                case m.Resume():
+                    self._pause(False)
+                case m.SetPolicy(arm, kind, round):
+                    self._set_policy(arm, kind, round)
+                case m.SetWorkload(workload, arrival):
+                    self._set_workload(workload, arrival)
+                case _:
+                    name = type(command).__name__
+                    self.order.event(
+                        "warning", "command", f"This worker does not take the command {name} yet."
+                    )
+
+    def _pause(self, paused: bool) -> None:
+        if paused != self.paused:
+            self.paused, self.order.state = paused, "paused" if paused else "serving"
+            self.order.event("info", self.order.state, "Serving is held." if paused else "Serving goes on.")
+
+    def _set_policy(self, text: str, kind: str, round: int | None) -> None:
+        try:
+            self._begin_block(Arm.parse(text, self.report.K or None), kind, round)
+        except PolicyError as error:
+            self.order.event("warning", "policy", f"The policy stays as it was: {error}")
+
+    def _set_workload(self, spec: str, arrival: str) -> None:
+        try:
+            workload = open_traffic(self.config.changed(workload=spec, arrival=arrival or None))
+        except (WorkloadError, ValueError) as error:
+            self.order.event("warning", "workload", f"The workload stays as it was: {error}")
+            return
+        self.workload = workload
+        self._begin_block(self.report.arm, "serve")
+
+    def _begin_block(self, arm: Arm, kind: str, round: int | None = None) -> None:
+        self.engine.set_policy(arm)
+        self.report.begin_block(
+            self.engine.policy.arm, kind, self.engine.step_number, self.workload.name, round
+        )
+        estimator = getattr(self.engine.policy, "estimator", None)
+        if estimator is not None:
+            self.report.cold_start(estimator.coefficients, self.engine.step_number)
+
+    # ---- requests ------------------------------------------------------------------------------------------
+
+    def _take_requests(self) -> bool:
+        """Hand the engine what has arrived; whether it has anything to do."""
+        began = time.perf_counter()
+        if not self.draining and not self._all_taken():
+            moment = self._moment()
+            for arrived in self.workload.due(moment):
+                if self._all_taken():
+                    break
+                self._add(arrived)
+        self.report.spent(time.perf_counter() - began)
+        return self.engine.running + self.engine.waiting > 0
+
+    def _moment(self) -> Moment:
+        engine = self.engine
+        return Moment(self.order.clock(), engine.step_number, engine.running, engine.waiting)
+
+    def _all_taken(self) -> bool:
+        return self.config.requests is not None and self.taken >= self.config.requests
+
+    def _add(self, arrived: Any) -> None:
+        config, number = self.config, self.taken
+        self.taken += 1
+        request = Request(
+            id=number,
+            tokens=[],
+            max_new_tokens=arrived.max_new_tokens,
+            temperature=config.temperature,
+            top_k=config.top_k,
+            top_p=config.top_p,
+            seed=request_seed(config.seed, number),
+            kind=arrived.kind,
+            arrival=arrived.arrival,
+        )
+        try:
+            request.tokens = self.text.encode(arrived.prompt.messages)
+            self.engine.add(request)
+        except (RequestError, *self.refusals) as error:
+            self.refused += 1
+            self.order.event("warning", "refused", str(error))
+            self.order.outbox.put(self._done(request, "refused"))
+            if self.refused >= MOST_REFUSALS:
+                raise ServingError(
+                    f"{self.refused} requests in a row were refused; the last: {error}"
+                ) from None
+            return
+        self.refused = 0
+        if config.keep_text:
+            self.prompts[number] = arrived.prompt.text
+
+    def _finish(self, finished: Any) -> None:
+        sequence = finished.sequence
+        output = None
+        if self.config.keep_text:
+            output = self.text.decode(sequence.tokens[len(sequence.request.tokens) :])
+        self.order.outbox.put(self._done(sequence.request, finished.reason, sequence, output))
+
+    def _cancel_all(self) -> None:
+        for request in list(self.engine.queue):
+            self.engine.cancel(request.id)
+            self.order.outbox.put(self._done(request, "cancelled"))
+        for sequence in list(self.engine.sequences):
+            self._finish(self.engine.cancel(sequence.request.id))
+
+    def _done(self, request: Request, reason: str, sequence: Any = None, output: str | None = None):
+        """The frame of a request's end; without a sequence, of one that never ran."""
+        return m.RequestDone(
+            request=request.id,
+            kind=request.kind,
+            temperature=request.temperature,
+            top_p=request.top_p,
+            top_k=request.top_k,
+            seed=request.seed,
+            arrival=request.arrival,
+            admitted=sequence.admitted_at if sequence else self.order.clock(),
+            first_token=sequence.first_token_at if sequence else None,
+            last_token=sequence.last_token_at if sequence else None,
+            prompt_tokens=len(request.tokens),
+            output_tokens=sequence.output_length if sequence else 0,
+            steps=sequence.steps if sequence else 0,
+            drafts_accepted=sequence.drafts_accepted if sequence else 0,
+            finish=reason,
+            block=self.report.block,
+            prompt=self.prompts.pop(request.id, None),
+            output=output,
+        )
+
+    # ---- the end -------------------------------------------------------------------------------------------
+
+    def _limit(self, seconds: float) -> str:
+        config = self.config
+        over = config.duration is not None and seconds >= config.duration
+        return "done" if over or (config.tokens is not None and self.report.tokens >= config.tokens) else ""
+
+    def _nothing_left(self) -> str:
+        """Why an engine without requests will stay without, or ""."""
+        if self.draining:
+            return "stopped"
+        return "done" if self._all_taken() or self.workload.exhausted else ""
+
+    def _nap(self) -> float:
+        wait = None if self.paused or self.draining else self.workload.wait(self._moment())
+        return LONGEST_SLEEP if wait is None else min(max(wait, 0.001), LONGEST_SLEEP)
+
+
+def open_traffic(config: Any) -> Workload:
+    """The workload and arrivals of a configuration. Raises WorkloadError."""
+    return open_workload(
+        config.workload, config.arrival_pattern, seed=config.seed, max_new_tokens=config.max_new_tokens
+    )
+
+
+def request_seed(seed: int, number: int) -> int:
+    """A seed for the number-th request of a run, below 2^63; runs with the same seed give the same ones."""
+    return int.from_bytes(hashlib.sha256(f"{seed}/{number}".encode()).digest()[:8], "big") >> 1

@@ -1,0 +1,101 @@
+"""An engine without a model, with the real policies: drafts are coins, and a step takes no time."""
+
+from collections import deque
+from types import SimpleNamespace
+
+import numpy as np
+
+from avlab.engine.admission import Offer, make_policy
+from avlab.engine.request import Finished, RequestError, Sequence
+from avlab.speculation.costs import CostTable
+
+K = 3
+CONTEXT = 100
+
+
+class StandInEngine:
+    """Serves four requests at once. A slot is accepted with the probability that its feature says."""
+
+    def __init__(self, arm, slots=4):
+        tokens = np.arange(200.0)
+        self.costs = CostTable(np.full(slots + 1, 1.0), 10.0 + np.maximum(tokens - 8, 0.0))
+        self.queue, self.sequences, self.policies, self.slots = deque(), [], {}, slots
+        self.clock, self.step_number, self.draw = None, 0, np.random.default_rng(0)
+        self.set_policy(arm)
+
+    running = property(lambda self: len(self.sequences))
+    waiting = property(lambda self: len(self.queue))
+
+    def set_policy(self, arm):
+        name = str(arm)
+        if name not in self.policies:
+            self.policies[name] = make_policy(arm, K, self.costs, 100)
+        self.policy = self.policies[name]
+
+    def add(self, request):
+        if len(request.tokens) >= CONTEXT:
+            raise RequestError(f"Request {request.id} has a prompt of {len(request.tokens)} tokens.")
+        self.queue.append(request)
+
+    def cancel(self, number):
+        self.queue = deque(request for request in self.queue if request.id != number)
+        for sequence in self.sequences:
+            if sequence.request.id == number:
+                self.sequences.remove(sequence)
+                return Finished(sequence, "cancelled")
+        return None
+
+    def step(self):
+        while self.queue and len(self.sequences) < self.slots:
+            request = self.queue.popleft()
+            self.sequences.append(Sequence(request, 0, list(request.tokens), np.ones(K)))
+            self.sequences[-1].admitted_at = self.clock()
+        B = len(self.sequences)
+        offer = Offer(
+            scheduled=np.array([max(0, min(K, s.remaining - 1)) for s in self.sequences]),
+            earlier=np.array([s.earlier for s in self.sequences]),
+            requests=B,
+            emitting=B,
+            other_tokens=B,
+        )
+        depth = self.policy.depth(offer)
+        offer.scheduled = np.minimum(offer.scheduled, depth)
+        feature = self.draw.normal(1, 2, (B, K))
+        feature[:, depth:] = np.nan
+        chance = 1 / (1 + np.exp(-feature))
+        estimate = self.policy.estimate(feature, chance) if depth else None
+        admission = self.policy.admit(estimate, offer)
+        position = np.arange(K)
+        kept = (self.draw.random((B, K)) < chance) & (position < admission.admitted[:, None])
+        accepted = np.cumprod(kept, axis=1).sum(1)
+        labelled = (position <= accepted[:, None]) & (position < admission.admitted[:, None])
+        report = SimpleNamespace(
+            step=self.step_number, running=B, waiting=self.waiting, emitting=B, prompt_tokens=0,
+            target_tokens=B + int(admission.admitted.sum()), drafted=depth, tokens=int(accepted.sum()) + B,
+            admission=admission, slots=None, finished=[], refit=None,
+            ms={"draft": 1.0, "verify": 8.0, "sample": 0.5, "decide": 0.25},
+        )  # fmt: skip
+        if depth:
+            if depth == K:
+                self.policy.observe(feature, accepted, admission.admitted, np.full(B, K))
+            report.slots = SimpleNamespace(
+                request=np.array([s.request.id for s in self.sequences]),
+                kind=[s.request.kind for s in self.sequences],
+                temperature=np.array([s.request.temperature for s in self.sequences]),
+                scheduled=offer.scheduled, admitted=admission.admitted, accepted=accepted, feature=feature,
+                estimate=estimate, head=chance[:, :depth],
+                label=np.where(labelled, position < accepted[:, None], -1).astype(np.int8),
+            )  # fmt: skip
+        for s, n, row in zip(list(self.sequences), accepted, feature, strict=True):
+            s.tokens += [7] * (n + 1)
+            s.steps += 1
+            s.drafts_accepted += int(n)
+            s.last_token_at = self.clock()
+            s.first_token_at = s.first_token_at or s.last_token_at
+            s.earlier = np.ones(K) if estimate is None else row
+            if s.remaining <= 0:
+                self.sequences.remove(s)
+                report.finished.append(Finished(s, "length"))
+        report.refit = self.policy.end_step()
+        self.step_number += 1
+        return report
