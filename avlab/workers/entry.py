@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from avlab.config import RunConfig
+from avlab.errors import is_ours
 from avlab.workers import messages as m
 from avlab.workers.link import Outbox
 from avlab.workers.processes import end_children
@@ -50,16 +51,11 @@ class Order:
         self.outbox.put(m.Event(level, kind, text, self.clock(), self.step))
 
 
-def is_ours(error: Exception) -> bool:
-    """Whether an error is one of this project's own classes, whose message is a sentence for the user."""
-    return type(error).__module__.partition(".")[0] in ("avlab", "store")
-
-
 def work(serve: Callable[[Order], str]) -> int:
     """Run a worker: `serve` prepares, greets with Hello, serves and returns why it ended ("done", "stopped").
 
-    An error before the greeting is written to the log, for the supervisor to show: one of ours as its sentence
-    with exit code 2. An error after it becomes the run's Bye. Returns the exit code.
+    An error before the greeting is written to the log, for the supervisor to show: one of ours as its
+    sentence with exit code 2. An error after it becomes the run's Bye. Returns the exit code.
     """
     given = json.loads(sys.stdin.buffer.read())
     began = time.monotonic()

@@ -1,6 +1,7 @@
 """Everything a worker and its lab say to each other. One direction each: commands go in, frames come out.
 
-Encoded with msgpack by msgspec: a message of another version, or one that does not fit, is refused, never guessed at.
+Encoded with msgpack by msgspec: a message of another version, or one that does not fit, is refused, never
+guessed at.
 Times are seconds since the run began (worker's monotonic clock) unless a name says `wall`.
 """
 
@@ -18,9 +19,9 @@ def _snake(name: str) -> str:
     return "".join("_" + c.lower() if c.isupper() else c for c in name).lstrip("_")
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------------------
 # frames: worker -> lab
-# ---------------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------------------
 
 
 class Hello(Message, frozen=True, tag=_snake):
@@ -111,7 +112,7 @@ class Refit(Message, frozen=True, tag=_snake):
 
 
 class Calibration(Message, frozen=True, tag=_snake):
-    """Predictions against outcomes since the last such frame, for one source, one block and one class of requests.
+    """Predictions against outcomes since the last such frame, for one source, block and class of requests.
 
     Sparse columns of equal length; `bin` is one of the 128 fixed log-odds bins of `speculation.calibration`.
     """
@@ -239,9 +240,9 @@ class Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     version: int = VERSION
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------------------
 # commands: lab -> worker
-# ---------------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------------------
 
 
 class Acknowledge(Message, frozen=True, tag=_snake):
@@ -293,7 +294,7 @@ class Window(Message, frozen=True, tag=_snake):
 
 
 class Generate(Message, frozen=True, tag=_snake):
-    """Serve this one prompt in a block of its own while the workload waits; every step is reported as Tokens."""
+    """Serve this one prompt in a block of its own while the workload waits; each step is reported as Tokens."""
 
     messages: list[dict]
     max_tokens: int
@@ -332,7 +333,8 @@ def decode_frame(data: bytes) -> Envelope:
         raise MessageError(f"A frame from the worker could not be read ({error}).") from None
     if envelope.version != VERSION:
         raise MessageError(
-            f"The worker speaks message version {envelope.version}, this lab {VERSION}: run both from one install."
+            f"The worker speaks message version {envelope.version}, this lab {VERSION}: run both from one "
+            "install."
         )
     return envelope
 

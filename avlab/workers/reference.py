@@ -1,4 +1,4 @@
-"""The worker of the reference engine: `python -m avlab.workers.reference`, its order as JSON on standard input.
+"""The reference engine's worker: `python -m avlab.workers.reference`, its order as JSON on standard input.
 
 torch is imported here and nowhere above, after the supervisor has chosen threads and spin count.
 """
@@ -101,7 +101,7 @@ def processor() -> str:
 
 
 def code_version() -> str:
-    """The commit of this project, with "-dirty" behind it where files differ; "unknown" outside a checkout."""
+    """The commit of this project, "-dirty" behind it where files differ; "unknown" outside a checkout."""
     command = ["git", "-C", str(PROJECT), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
         found = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)

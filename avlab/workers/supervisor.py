@@ -44,8 +44,8 @@ class WorkerStatus:
     """What a supervisor knows of its worker.
 
     state: "none" before the first start, "starting", what the worker says of itself ("timing steps 3/40",
-    "serving", "paused", "stopping"), or "ended". outcome, once ended: "done", "stopped", "failed" or "cut short".
-    error: the sentence of a failure. late: seconds without a frame when that is too long, else 0.
+    "serving", "paused", "stopping"), or "ended". outcome, once ended: "done", "stopped", "failed" or
+    "cut short". error: the sentence of a failure. late: seconds without a frame when that is too long, else 0.
     """
 
     run: str | None = None
