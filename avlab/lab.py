@@ -1,0 +1,135 @@
+"""A lab: one database held for writing, the recorder, at most one worker, and the socket for everybody else.
+
+What the CLI's `run` and the dashboard both are. No torch here.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from avlab.config import RunConfig
+from avlab.workers import messages as m
+from avlab.workers.owner import Owner, OwnerError
+from avlab.workers.supervisor import REFERENCE, Supervisor
+from avlab.workers.tally import Tally
+from store import queries
+from store.database import Database
+from store.errors import DatabaseHeld, StoreError
+from store.export import export_run
+from store.ids import new_run_id
+from store.recorder import Recorder
+
+PATIENCE = 2.0  # seconds to wait for a reader that has the file open for a moment
+
+
+class Lab:
+    """Open a database as its owner until `close`; use as a context manager.
+
+    on_frame: called with every frame of a run as it arrives; it must be quick. `notes` holds what is worth telling
+    once, such as a worker of an earlier lab that was ended. Raises DatabaseHeld when another process owns the file.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        on_frame: Callable[[m.Frame], None] = lambda frame: None,
+        command: Sequence[str] = REFERENCE,
+    ):
+        self.notes: list[str] = []
+        self.tally = Tally()
+        self._on_frame = on_frame
+        self.database = _open(Path(path))
+        try:
+            self.recorder = Recorder(self.database)
+            self.supervisor = Supervisor(self.database.path, self.recorder, self._frame, command)
+            if self.supervisor.recovered:
+                self.notes.append(f"A worker left over from run {self.supervisor.recovered} was ended.")
+            self.owner = self._open_door()
+        except BaseException:
+            self.database.close()
+            raise
+
+    def run(self, config: RunConfig | dict) -> str:
+        """Start a run and return its id at once. Raises ConfigError or WorkerError."""
+        checked = config if isinstance(config, RunConfig) else RunConfig.make(config)
+        run = new_run_id()
+        self.tally = Tally()
+        self.supervisor.start(checked.changed(database=str(self.database.path)), run)
+        return run
+
+    def progress(self) -> dict[str, Any]:
+        """The worker's status and the run's numbers so far, as JSON can hold them."""
+        return {"status": asdict(self.supervisor.status()), "tally": self.tally.snapshot()}
+
+    def stop(self) -> dict[str, Any]:
+        """Stop the running worker and say how it ended."""
+        return asdict(self.supervisor.stop())
+
+    def runs(self) -> list[dict]:
+        """All runs, newest first."""
+        with self.database.cursor() as con:
+            return queries.runs(con)
+
+    def show(self, run: str) -> dict:
+        """A run's summary, by id, the beginning of one, or "last"."""
+        with self.database.cursor() as con:
+            return queries.run_summary(con, queries.find_run(con, run))
+
+    def export(self, run: str, folder: str, form: str = "parquet") -> dict:
+        """Write a run to a new folder; returns the manifest."""
+        with self.database.cursor() as con:
+            return export_run(con, queries.find_run(con, run), folder, form)
+
+    def close(self) -> None:
+        """Stop the worker, answer nobody, give the file free. Closing twice does nothing."""
+        if self.owner is not None:
+            self.owner.close()
+            self.owner = None
+        self.supervisor.close()
+        try:
+            self.recorder.close()
+        finally:
+            self.database.close()
+
+    def __enter__(self) -> "Lab":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _open_door(self) -> Owner | None:
+        handlers: dict[str, Callable[..., Any]] = {
+            "run": self.run,
+            "progress": self.progress,
+            "stop": self.stop,
+            "runs": self.runs,
+            "show": self.show,
+            "export": self.export,
+        }
+        try:
+            return Owner(self.database.path, handlers)
+        except OwnerError as error:  # the lab works; only other processes cannot ask it
+            self.notes.append(str(error))
+            return None
+
+    def _frame(self, frame: m.Frame) -> None:
+        self.tally.add(frame)
+        self._on_frame(frame)
+
+
+def _open(path: Path) -> Database:
+    """The database, with some patience for a reader that is about to close it."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return Database(path)
+        except DatabaseHeld:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+        except OSError as error:
+            raise StoreError(
+                f"{path} cannot be written ({error.strerror or error}): choose another file."
+            ) from None

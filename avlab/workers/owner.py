@@ -1,0 +1,170 @@
+"""The owner of a database answers other processes of the same user on a local socket; this is both ends of it.
+
+Questions and answers are JSON. The socket's name follows from the database's real path; its folder is closed to
+other users. Whoever finds the file held asks; nobody has to configure anything.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import zmq
+
+from avlab.errors import is_ours
+from avlab.workers.link import Bell, open_socket
+from avlab.workers.private import SOCKET_PATH_LIMIT, is_private
+
+VERSION = 1
+ANSWER_SECONDS = 5.0  # for a first sign of life
+WORK_SECONDS = 600.0  # for the answer itself: an export can take a while
+Handlers = Mapping[str, Callable[..., Any]]
+
+
+class OwnerError(RuntimeError):
+    """The owner of a database cannot be asked, or refused. The message is one sentence."""
+
+
+def _folders() -> list[Path]:
+    """Where sockets may be, best first. The environment may differ between owner and asker, so there are several."""
+    name = f"avlab-{os.getuid()}"
+    parents = [os.environ.get("XDG_RUNTIME_DIR"), f"/run/user/{os.getuid()}", tempfile.gettempdir(), "/tmp"]
+    found = [Path(parent) / name for parent in parents if parent and os.path.isdir(parent)]
+    return list(dict.fromkeys(folder for folder in found if len(str(folder)) + 22 < SOCKET_PATH_LIMIT))
+
+
+def _socket_name(database: str | os.PathLike) -> str:
+    return hashlib.sha256(os.path.realpath(database).encode()).hexdigest()[:16] + ".sock"
+
+
+class Owner:
+    """Answers questions about one database until `close`.
+
+    handlers: by question; called with the question's arguments in a thread of the owner's, one at a time. What
+    they return must be JSON; errors of ours become the asker's sentence.
+    """
+
+    def __init__(self, database: str | os.PathLike, handlers: Handlers):
+        self._handlers = handlers
+        self._context = zmq.Context()
+        self._wire = open_socket(self._context, zmq.ROUTER)
+        self.path = self._bind(_socket_name(database))
+        self._questions: list[tuple[bytes, bytes]] = []
+        self._answers: list[tuple[bytes, bytes]] = []
+        self._asked = threading.Event()
+        self._closing = False
+        self._bell = Bell()
+        self._threads = [
+            threading.Thread(target=self._listen, name="owner", daemon=True),
+            threading.Thread(target=self._work, name="answers", daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def close(self) -> None:
+        """Answer nobody any more."""
+        self._closing = True
+        self._bell.ring()
+        self._asked.set()
+        for thread in self._threads:
+            thread.join()
+        self._context.term()
+        self._bell.close()
+        self.path.unlink(missing_ok=True)
+
+    def _bind(self, name: str) -> Path:
+        for folder in _folders():
+            with contextlib.suppress(OSError, zmq.ZMQError):
+                folder.mkdir(mode=0o700, exist_ok=True)
+                if is_private(folder):
+                    self._wire.bind(f"ipc://{folder / name}")
+                    return folder / name
+        self._wire.close()
+        self._context.term()
+        raise OwnerError(
+            "No folder for the owner's socket could be made: set XDG_RUNTIME_DIR to one of yours."
+        )
+
+    def _listen(self) -> None:
+        """The socket's thread: says at once that a question has come, and passes answers on."""
+        poller = zmq.Poller()
+        poller.register(self._wire, zmq.POLLIN)
+        poller.register(self._bell.fileno(), zmq.POLLIN)
+        while not self._closing:
+            poller.poll(1000)
+            self._bell.hush()
+            with contextlib.suppress(zmq.Again):
+                while True:
+                    parts = self._wire.recv_multipart(zmq.NOBLOCK)
+                    if len(parts) == 2:
+                        self._wire.send_multipart([parts[0], b'{"working": true}'], zmq.NOBLOCK)
+                        self._questions.append((parts[0], parts[1]))
+                        self._asked.set()
+            while self._answers:
+                with contextlib.suppress(zmq.ZMQError):  # the asker is gone
+                    self._wire.send_multipart(self._answers.pop(0), zmq.NOBLOCK)
+        self._wire.close()
+
+    def _work(self) -> None:
+        while not self._closing:
+            self._asked.wait()
+            self._asked.clear()
+            while self._questions and not self._closing:
+                asker, question = self._questions.pop(0)
+                self._answers.append((asker, json.dumps(self._answer(question)).encode()))
+                self._bell.ring()
+
+    def _answer(self, question: bytes) -> dict:
+        try:
+            asked = json.loads(question)
+            what, arguments, version = asked["ask"], asked["arguments"], asked["version"]
+        except (ValueError, KeyError, TypeError):
+            return {"error": "The question could not be read."}
+        if version != VERSION or what not in self._handlers:
+            return {"error": f"The owner of the database does not know {what!r}: run both from one install."}
+        try:
+            return {"answer": self._handlers[what](**arguments)}
+        except Exception as error:
+            return {
+                "error": str(error)
+                if is_ours(error)
+                else f"The owner failed ({type(error).__name__}: {error})."
+            }
+
+
+def ask(database: str | os.PathLike, what: str, **arguments: Any) -> Any:
+    """Ask whoever holds the database; the answer. Raises OwnerError when nobody answers, or with the refusal."""
+    name = _socket_name(database)
+    sockets = [folder / name for folder in _folders() if is_private(folder) and (folder / name).exists()]
+    context = zmq.Context()
+    try:
+        for path in sockets:
+            wire = open_socket(context)
+            try:
+                wire.connect(f"ipc://{path}")
+                question = {"version": VERSION, "ask": what, "arguments": arguments}
+                wire.send(json.dumps(question).encode())
+                if wire.poll(int(1000 * ANSWER_SECONDS)):
+                    return _await(wire)
+            finally:
+                wire.close()
+    finally:
+        context.term()
+    raise OwnerError(
+        f"{database} is held by another process that does not answer: end it, or take another file."
+    )
+
+
+def _await(wire: zmq.Socket) -> Any:
+    while wire.poll(int(1000 * WORK_SECONDS)):
+        answer = json.loads(wire.recv())
+        if "error" in answer:
+            raise OwnerError(answer["error"])
+        if "answer" in answer:
+            return answer["answer"]
+    raise OwnerError(f"The owner of the database did not finish in {WORK_SECONDS:g} s.")
