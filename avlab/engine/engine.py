@@ -124,6 +124,11 @@ class Engine:
     def waiting(self) -> int:
         return len(self.queue)
 
+    @property
+    def room(self) -> int:
+        """Tokens a request may fill, prompt included: a full draft still fits behind its last one, whatever the policy."""
+        return self.target.length - self.K
+
     def set_policy(self, arm: Arm) -> None:
         """Serve under this arm from the next step on. An arm met before goes on with what it had learnt.
 
@@ -138,14 +143,13 @@ class Engine:
 
     def add(self, request: Request) -> None:
         """Queue a request. Raises RequestError if it can never be served."""
-        room = self.target.length - self.K
         if not request.tokens:
             raise RequestError(f"Request {request.id} has an empty prompt: give at least one token.")
         if max(request.tokens) >= self.target.config.vocabulary or min(request.tokens) < 0:
             raise RequestError(f"Request {request.id} has token ids outside the target's vocabulary.")
-        if len(request.tokens) + 1 > room:
+        if len(request.tokens) + 1 > self.room:
             raise RequestError(
-                f"Request {request.id} has a prompt of {len(request.tokens)} tokens; the context holds {room - 1}: "
+                f"Request {request.id} has a prompt of {len(request.tokens)} tokens; the context holds {self.room - 1}: "
                 "shorten it, or raise --context."
             )
         if request.max_new_tokens < 1:
@@ -189,7 +193,7 @@ class Engine:
         )
         depth = self.policy.depth(offer) if ready else 0
         offer.scheduled = np.minimum(offer.scheduled, depth)
-        seeds = np.array([s.request.seed for s in self.sequences], dtype=np.int64).astype(np.uint64)
+        seeds = np.array([s.request.seed % 2**64 for s in self.sequences], dtype=np.uint64)
         counters = np.array([s.draws for s in self.sequences])
         parameters = self._parameters(self.sequences)
         place = np.flatnonzero([s.decoding for s in self.sequences])  # where the ready requests stand
@@ -219,7 +223,8 @@ class Engine:
 
         # sample: accepted [B] and the target's own token [B]; a prompt's last row is a request without drafts
         emits = [
-            n == 0 or n == s.prompt_length - s.cached for s, n in zip(self.sequences, chunks, strict=True)
+            s.decoding or 0 < n == s.prompt_length - s.cached
+            for s, n in zip(self.sequences, chunks, strict=True)
         ]
         emitting = np.flatnonzero(emits)
         accepted = np.zeros(len(self.sequences), dtype=np.int64)
@@ -275,7 +280,7 @@ class Engine:
 
     def _schedulable(self, s: Sequence) -> int:
         """The most drafts that can still be of use: one less than the tokens the request may emit."""
-        return max(0, min(self.K, s.remaining - 1, self.target.length - len(s.tokens) - 1))
+        return max(0, min(self.K, s.remaining - 1, self.room - len(s.tokens) - 1))
 
     def _parameters(self, sequences: list[Sequence]) -> SamplingParameters:
         requests = [s.request for s in sequences]
@@ -391,7 +396,7 @@ class Engine:
     def _over(self, s: Sequence) -> str | None:
         if s.emitted and s.tokens[-1] in self.target.config.end_tokens:
             return "end"
-        full = len(s.tokens) + self.K >= self.target.length
+        full = len(s.tokens) >= self.room
         return "length" if s.decoding and (s.remaining <= 0 or full) else None
 
     def _end(self, s: Sequence, reason: str) -> Finished:
