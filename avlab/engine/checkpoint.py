@@ -107,10 +107,8 @@ def read_config(folder: Path) -> ModelConfig:
 def read_weights(folder: Path, dtype: torch.dtype, device: torch.device) -> dict[str, Tensor]:
     """All tensors of the folder's safetensors files by name. Raises CheckpointError for absent or truncated files."""
     index = folder / "model.safetensors.index.json"
-    if index.exists():
-        names = sorted(set(read_json(index).get("weight_map", {}).values()))
-    else:
-        names = ["model.safetensors"]
+    several = index.exists()
+    names = sorted(set(read_json(index).get("weight_map", {}).values())) if several else ["model.safetensors"]
     weights: dict[str, Tensor] = {}
     for name in names:
         path = folder / name

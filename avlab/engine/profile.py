@@ -69,8 +69,8 @@ def read_costs(path: Path, K: int, slots: int, tokens: int) -> Costs:
         raise CostError(f"The cost file {path} cannot be read: {error.strerror}.") from None
     except (ValueError, KeyError, TypeError) as error:
         raise CostError(
-            f"{path} is not a cost file ({error}): it holds a JSON object with 'draft', a list of [requests, depth, ms], "
-            "and 'verify', a list of [tokens, ms]."
+            f"{path} is not a cost file ({error}): it holds a JSON object with 'draft', a list of "
+            "[requests, depth, ms], and 'verify', a list of [tokens, ms]."
         ) from None
 
 

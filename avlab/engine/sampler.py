@@ -5,14 +5,17 @@ plain (temperature only; one normaliser a row, and a distribution only for the r
 (top-k or top-p; the kept tokens as a list) and greedy (an argmax).
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from avlab.engine.drafters.base import Drafts
+from avlab.engine.rows import argmax, draw, where_true
 
-FIRST_CANDIDATES = 128  # widened fourfold until the kept mass is reached; chosen here, see docs/benchmarks.md
+FIRST_BOUND = 1e-4  # tokens less likely than this are looked at only where the others do not suffice
+LAST_BOUND = 1e-9  # from here on every token is
 
 
 @dataclass(slots=True)
@@ -43,8 +46,9 @@ def speculative_sample(
 ) -> tuple[Tensor, Tensor]:
     """Accept drafts with min(1, p/q); then draw a correction from (p - q)+, or a token from p.
 
-    logits: [N, V], admitted[i] + 1 consecutive rows for each of B requests; row k of a request follows k of its drafts.
-    draft_row: [B] which of the drafts' rows is a request's (not read where nothing was admitted). accept_uniforms: [B, K]; token_uniforms: [B] -> (accepted [B], the target's own token [B]).
+    logits: [N, V], admitted[i] + 1 consecutive rows for each of B requests; row k of one follows k of its drafts.
+    draft_row: [B] which of the drafts' rows is a request's (not read where nothing was admitted).
+    accept_uniforms: [B, K]; token_uniforms: [B] -> (accepted [B], the target's own token [B]).
     """
     B, device = len(admitted), logits.device
     first = torch.cumsum(admitted + 1, 0) - (admitted + 1)  # [B] each request's first row
@@ -85,7 +89,10 @@ class TargetRows:
         self.scaled = logits if bool((temperature == 1).all()) else logits / temperature[:, None]
         self.normaliser = self.scaled.logsumexp(1)  # [N]
         self.greedy = parameters.temperature == 0
-        self.top = self.scaled.argmax(1) if bool(self.greedy.any()) else None
+        self.top = None
+        if bool(self.greedy.any()):
+            self.top = torch.zeros(len(logits), dtype=torch.long, device=logits.device)
+            self.top[self.greedy] = argmax(logits if bool(self.greedy.all()) else logits[self.greedy])
         self.cut = parameters.nucleus.nonzero().squeeze(1)
         self.place = None
         if len(self.cut):
@@ -124,9 +131,7 @@ class TargetRows:
                 request = chosen[again]
                 listed_columns = None if columns is None else columns[again]
                 p[again] = residual(p[again], listed_columns, drafts, draft_row[request], position[request])
-            cumulative = p.cumsum(1, dtype=torch.float64)
-            draw = uniforms[chosen, None].double() * cumulative[:, -1:]
-            index = torch.searchsorted(cumulative, draw, right=True).squeeze(1).clamp_max(p.shape[1] - 1)
+            index = draw(p, uniforms[chosen])
             token[chosen] = index if columns is None else columns.gather(1, index[:, None]).squeeze(1)
         return token if self.top is None else torch.where(self.greedy[row], self.top[row], token)
 
@@ -153,33 +158,46 @@ def residual(p: Tensor, columns: Tensor | None, drafts: Drafts, request: Tensor,
 def nucleus(scaled: Tensor, normaliser: Tensor, parameters: SamplingParameters) -> tuple[Tensor, Tensor]:
     """The kept tokens of rows cut by top-k, then top-p: (ids [M, C], renormalised masses [M, C], 0 where not kept).
 
-    The best few tokens are looked at; where they do not reach the mass to keep (or k tokens), more are, up to all of
-    them, so the cut is exact. Equal logits rank by token id; the token that crosses top-p is kept.
+    Only tokens above a small probability are looked at; where those do not hold the mass to keep (or k tokens), the
+    bound is lowered, down to every token, so the cut is exact. Tokens rank by logit, equals by id; the token that
+    crosses top-p is kept.
     """
     M, V = scaled.shape
-    wanted_k = torch.where(parameters.top_k > 0, parameters.top_k.clamp_max(V), V)
-    C = min(V, FIRST_CANDIDATES)
+    wanted = torch.where(parameters.top_k > 0, parameters.top_k.clamp_max(V), V)  # [M]
+    bound = torch.full((M, 1), math.log(FIRST_BOUND), device=scaled.device)
     while True:
-        values, tokens = scaled.topk(min(V, C + 1), dim=1)
-        p = (values - normaliser[:, None]).exp()
-        # a tie between the last candidate and the first outside it would make the cut depend on topk's order
-        tied = (values[:, -1] == values[:, -2]) if values.shape[1] > C else torch.zeros(M, dtype=torch.bool)
-        values, tokens, p = values[:, :C], tokens[:, :C], p[:, :C]
-        inside_k = torch.arange(C, device=scaled.device) < wanted_k[:, None]
-        kept_mass = (p * inside_k).sum(1)
-        enough = (wanted_k <= C) | ((p.sum(1) >= parameters.top_p) & (wanted_k >= V))
-        # with both cuts, top-p is a share of the top-k mass, so k candidates are needed unless top-p alone suffices
-        enough |= (p.sum(1) >= parameters.top_p) & (parameters.top_p < 1)
-        if C >= V or bool((enough & ~tied).all()):
+        flat = where_true(scaled > normaliser[:, None] + bound)  # by row, then by token
+        row, tokens = flat // V, flat % V
+        counts = torch.bincount(row, minlength=M)
+        mass = torch.zeros(M, device=scaled.device, dtype=torch.float64)
+        mass.index_add_(0, row, (scaled[row, tokens] - normaliser[row]).double().exp())
+        short = torch.where(wanted < V, counts < wanted, mass < parameters.top_p) & torch.isfinite(
+            bound[:, 0]
+        )
+        if not bool(short.any()):
             break
-        C = min(V, C * 4)
-    order = torch.sort(tokens, dim=1).indices  # first by id, then stably by logit: equals rank by id
-    tokens, values, p = tokens.gather(1, order), values.gather(1, order), p.gather(1, order)
-    order = torch.sort(values, dim=1, descending=True, stable=True).indices
-    tokens, p = tokens.gather(1, order), p.gather(1, order).double() * inside_k
-    total = torch.where(wanted_k >= V, 1.0, kept_mass.double())
-    above = p.cumsum(1) - p
-    keep = (above < parameters.top_p.double()[:, None] * total[:, None]) | (parameters.top_p >= 1)[:, None]
-    keep[:, 0] = True
-    p = torch.where(keep, p, 0.0)
-    return tokens, (p / p.sum(1, keepdim=True)).to(scaled.dtype)
+        bound[short] = torch.where(
+            bound[short] > math.log(LAST_BOUND), bound[short] - math.log(64), -math.inf
+        )
+    C = int(counts.max())
+    place = torch.arange(len(flat), device=flat.device) - (counts.cumsum(0) - counts)[row]
+    ids = torch.zeros(M, C, dtype=torch.long, device=flat.device)
+    values = torch.full((M, C), -math.inf, device=flat.device)
+    ids[row, place], values[row, place] = tokens, scaled[row, tokens]
+    ranked = values.sort(1, descending=True).values
+    masses = (ranked - normaliser[:, None]).double().exp()
+    masses *= torch.arange(C, device=flat.device) < wanted[:, None]
+    running = masses.cumsum(1)
+    total = torch.where(wanted < V, running[:, -1], 1.0)
+    inside = (running - masses < (parameters.top_p.double() * total)[:, None]) | (parameters.top_p >= 1)[
+        :, None
+    ]
+    kept = torch.minimum((inside & (masses > 0)).sum(1).clamp_min(1), wanted)  # [M] how many, in rank order
+    last = ranked.gather(
+        1, (kept - 1)[:, None]
+    )  # the lightest kept logit; of its equals only the first ids are kept
+    equals = values == last
+    room = kept - (values > last).sum(1)
+    keep = (values > last) | (equals & (equals.cumsum(1) <= room[:, None]))
+    p = torch.where(keep, (values - normaliser[:, None]).exp(), 0.0)
+    return ids, p / p.sum(1, keepdim=True)

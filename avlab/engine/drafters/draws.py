@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from avlab.engine.rows import argmax, draw
 from avlab.speculation.features import max_log_odds
 
 
@@ -27,16 +28,14 @@ class Draws:
         if not bool(((self.temperature == 1) | greedy).all()):
             logits = logits / torch.where(greedy, 1.0, self.temperature)[:, None]
         began = time.perf_counter()
-        top = logits.argmax(-1)
-        self.features.append(max_log_odds(logits, xp=torch, top=top))
+        self.features.append(max_log_odds(logits, xp=torch))
         self.feature_ms += (time.perf_counter() - began) * 1e3
         q = logits.softmax(-1)
-        cumulative = q.cumsum(-1)
-        draw = self.uniforms[:, len(self.rows), None].to(q.dtype) * cumulative[:, -1:]
-        column = torch.searchsorted(cumulative, draw, right=True).squeeze(1).clamp_max(q.shape[1] - 1)
+        column = draw(q, self.uniforms[:, len(self.rows)])
         if bool(greedy.any()):
-            column = torch.where(greedy, top, column)
-            q[greedy] = F.one_hot(top[greedy], q.shape[1]).to(q.dtype)
+            top = argmax(logits[greedy])
+            column[greedy] = top
+            q[greedy] = F.one_hot(top, q.shape[1]).to(q.dtype)
         self.columns.append(column)
         self.rows.append(q)
         return column

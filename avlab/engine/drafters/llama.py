@@ -22,8 +22,8 @@ class LlamaDrafter:
         self.model, self.K = Target(folder, target.dtype, target.device, target.length), K
         if self.model.config.vocabulary != target.config.vocabulary:
             raise CheckpointError(
-                f"The draft model in {folder} has a vocabulary of {self.model.config.vocabulary} tokens, the target one "
-                f"of {target.config.vocabulary}: a draft model must share the target's tokenizer."
+                f"The draft model in {folder} has a vocabulary of {self.model.config.vocabulary} tokens, the target "
+                f"one of {target.config.vocabulary}: a draft model must share the target's tokenizer."
             )
         if self.model.length < target.length:
             raise CheckpointError(
