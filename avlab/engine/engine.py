@@ -11,7 +11,7 @@ from avlab.engine import noise
 from avlab.engine.admission import Admission, Offer, Policy, make_policy
 from avlab.engine.cache import Batch, KVCache
 from avlab.engine.drafters.base import Drafter, DraftInput, Drafts
-from avlab.engine.request import Finished, Request, RequestError, Sequence
+from avlab.engine.request import Finished, Request, Sequence, check
 from avlab.engine.sampler import SamplingParameters, speculative_sample
 from avlab.engine.target import Target
 from avlab.policies import Arm
@@ -126,7 +126,7 @@ class Engine:
 
     @property
     def room(self) -> int:
-        """Tokens a request may fill, prompt included: a full draft still fits behind its last one, whatever the policy."""
+        """Tokens a request may fill, prompt included, under any policy: a full draft still fits behind them."""
         return self.target.length - self.K
 
     def set_policy(self, arm: Arm) -> None:
@@ -143,23 +143,11 @@ class Engine:
 
     def add(self, request: Request) -> None:
         """Queue a request. Raises RequestError if it can never be served."""
-        if not request.tokens:
-            raise RequestError(f"Request {request.id} has an empty prompt: give at least one token.")
-        if max(request.tokens) >= self.target.config.vocabulary or min(request.tokens) < 0:
-            raise RequestError(f"Request {request.id} has token ids outside the target's vocabulary.")
-        if len(request.tokens) + 1 > self.room:
-            raise RequestError(
-                f"Request {request.id} has a prompt of {len(request.tokens)} tokens; the context holds {self.room - 1}: "
-                "shorten it, or raise --context."
-            )
-        if request.max_new_tokens < 1:
-            raise RequestError(
-                f"Request {request.id} asks for {request.max_new_tokens} new tokens: ask for 1 or more."
-            )
+        check(request, self.target.config.vocabulary, self.room)
         self.queue.append(request)
 
     def cancel(self, request_id: int) -> Finished | None:
-        """Take a request out, queued or running; None if it is not here."""
+        """Take a request out; None if it was not running yet (then it leaves the queue) or is not here."""
         for sequence in self.sequences:
             if sequence.request.id == request_id:
                 return self._end(sequence, "cancelled")

@@ -1,5 +1,6 @@
 """What is asked of the engine, and what a request is while it is served."""
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,6 +23,28 @@ class Request:
     seed: int = 0
     kind: str = "chat"
     arrival: float = 0.0
+
+
+def check(request: Request, vocabulary: int, room: int) -> None:
+    """Raise RequestError if an engine with this vocabulary and room for this many tokens can never serve it."""
+    name, tokens = f"Request {request.id}", request.tokens
+    if not tokens:
+        raise RequestError(f"{name} has an empty prompt: give at least one token.")
+    if max(tokens) >= vocabulary or min(tokens) < 0:
+        raise RequestError(f"{name} has token ids outside the target's vocabulary of {vocabulary}.")
+    if len(tokens) >= room:
+        raise RequestError(
+            f"{name} has a prompt of {len(tokens)} tokens; the context holds {room - 1}: "
+            "shorten it, or raise --context."
+        )
+    if request.max_new_tokens < 1:
+        raise RequestError(f"{name} asks for {request.max_new_tokens} new tokens: ask for 1 or more.")
+    if not 0 <= request.temperature < math.inf:
+        raise RequestError(f"{name} has temperature {request.temperature}: give 0 (greedy) or more.")
+    if request.top_k < 0:
+        raise RequestError(f"{name} has top_k {request.top_k}: give 0 (all tokens) or more.")
+    if not 0 < request.top_p <= 1:
+        raise RequestError(f"{name} has top_p {request.top_p}: give more than 0, and at most 1 (all tokens).")
 
 
 @dataclass(slots=True)
