@@ -11,7 +11,7 @@ from typing import Any, Literal
 import platformdirs
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from avlab.policies import Arm
+from avlab.policies import GRAMMAR, Arm
 from avlab.workloads import open_arrivals
 
 DEFAULT_TARGET = "SmolLM2-135M-Instruct"
@@ -41,44 +41,64 @@ class RunConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, validate_default=True)
 
     # what is served
-    target: str = Field(DEFAULT_TARGET, min_length=1, description="model folder, or the default's name")
-    drafter: str = Field("default", min_length=1, description="default, a model folder, or none")
-    policy: str = Field("adaptive", description="the arm, as in avlab.policies")
-    K: int = Field(7, ge=1, le=32, description="draft positions")
-    new_request: Literal["one", "running-mean"] = Field(
-        "one", description="a new request's earlier estimate: 1, or its position's running mean"
+    target: str = Field(
+        DEFAULT_TARGET, min_length=1, description="model folder in Hugging Face format, or the default's name"
     )
-    head: bool = Field(True, description="whether the drafter's confidence head is on")
+    drafter: str = Field(
+        "default", min_length=1, description="default, a folder (a block drafter, or a small Llama), or none"
+    )
+    policy: str = Field("adaptive", description=GRAMMAR)
+    K: int = Field(7, ge=1, le=32, description="draft positions, at most")
+    new_request: Literal["one", "running-mean"] = Field(
+        "one", description="a new request's earlier estimate: one, or running-mean"
+    )
+    head: bool = Field(True, description="use the drafter's confidence head where it is asked for")
 
     # the traffic
     workload: str = Field(
-        "mixed", min_length=1, description="prompt kind, mixed, mixture:, drift: or file:PATH"
+        "mixed", min_length=1, description="a kind, mixed, mixture:A=2,B=1, drift:A,B@60s or file:PATH"
     )
-    arrival: str | None = Field(None, description="None: a file's own times, else closed:16")
-    temperature: float = Field(1.0, ge=0, le=10)
-    top_k: int = Field(0, ge=0, le=10_000_000, description="0: all tokens")
-    top_p: float = Field(1.0, gt=0, le=1)
-    max_new_tokens: int | None = Field(None, ge=1, le=1_000_000, description="None: as the prompt suggests")
-    seed: int = Field(0, ge=0, lt=2**63)
+    arrival: str | None = Field(
+        None, description="closed:N, poisson:RATE, burst:N or replay; else a file's own times, or closed:16"
+    )
+    temperature: float = Field(1.0, ge=0, le=10, description="0 is greedy")
+    top_k: int = Field(0, ge=0, le=10_000_000, description="keep so many tokens; 0: all")
+    top_p: float = Field(1.0, gt=0, le=1, description="keep tokens up to this mass, after top-k")
+    max_new_tokens: int | None = Field(
+        None, ge=1, le=1_000_000, description="tokens a request; else as its prompt suggests"
+    )
+    seed: int = Field(0, ge=0, lt=2**63, description="of prompts, arrivals and sampling")
 
     # the end: whichever comes first; with none of them the run goes on until it is stopped
-    duration: float | None = Field(None, gt=0, le=30 * 86400, description="seconds of serving")
-    tokens: int | None = Field(None, ge=1, description="output tokens")
-    requests: int | None = Field(None, ge=1, description="requests taken")
+    duration: float | None = Field(
+        None, gt=0, le=30 * 86400, description="seconds of serving, or forever; 60 when no limit is given"
+    )
+    tokens: int | None = Field(None, ge=1, description="end after so many output tokens")
+    requests: int | None = Field(None, ge=1, description="end when so many requests are served")
 
     # what is kept
-    database: str = Field(default_factory=lambda: str(default_database()), min_length=1)
+    database: str = Field(
+        default_factory=lambda: str(default_database()),
+        min_length=1,
+        description="the lab's file; else $AVLAB_DATABASE, else the user's own",
+    )
     keep_text: bool = Field(False, description="store prompts and outputs")
-    drafts: Literal["all", "sampled", "none"] = Field("sampled", description="raw draft slots stored")
+    drafts: Literal["all", "sampled", "none"] = Field(
+        "sampled", description="raw draft slots to store: all, sampled (every tenth step) or none"
+    )
 
     # the machine
     slots: int = Field(64, ge=1, le=4096, description="requests that may run at once")
     context: int = Field(2048, ge=16, le=1_000_000, description="tokens a request may fill, prompt included")
-    device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$")
-    dtype: Literal["auto", "bfloat16", "float32"] = "auto"
-    threads: int | None = Field(None, ge=1, le=1024, description="None: one a physical core")
-    spin: int = Field(SPIN, ge=0, le=10**12, description="GOMP_SPINCOUNT; 0 waits without spinning")
-    costs: str | None = Field(None, description="cost table file; None: profiled at start")
+    device: str = Field(
+        "auto", pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$", description="auto, cpu, cuda or cuda:N"
+    )
+    dtype: Literal["auto", "bfloat16", "float32"] = Field("auto", description="auto, bfloat16 or float32")
+    threads: int | None = Field(None, ge=1, le=1024, description="of the worker; else one a physical core")
+    spin: int = Field(
+        SPIN, ge=0, le=10**12, description="how long idle threads spin (GOMP_SPINCOUNT); 0: not at all"
+    )
+    costs: str | None = Field(None, description="cost file; else steps are timed at start")
 
     @classmethod
     def make(cls, values: Mapping[str, Any] | None = None, /, **more: Any) -> "RunConfig":

@@ -15,7 +15,7 @@ from avlab.workers.owner import Owner, OwnerError
 from avlab.workers.supervisor import REFERENCE, Supervisor
 from avlab.workers.tally import Tally
 from store import queries
-from store.database import Database
+from store.database import Database, owner_of
 from store.errors import DatabaseHeld, StoreError
 from store.export import export_run
 from store.ids import new_run_id
@@ -126,7 +126,7 @@ def _open(path: Path) -> Database:
         try:
             return Database(path)
         except DatabaseHeld:
-            if time.monotonic() > deadline:
+            if time.monotonic() > deadline or owner_of(path) is not None:
                 raise
             time.sleep(0.1)
         except OSError as error:

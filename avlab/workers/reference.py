@@ -14,6 +14,7 @@ from typing import Any
 
 import psutil
 
+from avlab.engine.fetch import target_folder
 from avlab.workers import messages as m
 from avlab.workers.entry import Order, work
 from avlab.workers.processes import PROJECT
@@ -23,7 +24,8 @@ from avlab.workers.serving import Server, open_traffic
 def serve(order: Order) -> str:
     """Build the engine, greet, serve to the end. Errors of ours are raised with one sentence."""
     config = order.config
-    workload = open_traffic(config)  # a malformed prompt file is found before anything is loaded
+    workload = open_traffic(config)  # a malformed prompt file or a missing target is found before torch loads
+    target_folder(config.target)
     order.progress("starting torch", 0, 0)
     from avlab.engine.build import build
     from avlab.engine.checkpoint import CheckpointError

@@ -128,7 +128,7 @@ class _Worker:
         self._greeted = False
         self._bye: m.Bye | None = None
         self._beat: m.Heartbeat | None = None
-        self._error, self._ending = "", ""
+        self._error, self._ending, self._asked_to_stop = "", "", False
         self._log: list[str] = []
         self._folder = private_folder()
         try:
@@ -179,7 +179,10 @@ class _Worker:
 
     def stop(self, timeout: float, drain: bool) -> None:
         if not self.ended.is_set():
+            self._asked_to_stop = True
             self.inbox.send(m.Stop(drain))
+            if not self._greeted:  # still preparing, and not listening
+                self._process.terminate()
             if not self.ended.wait(timeout):
                 self._ending = self._ending or "The worker did not stop when asked and was ended."
                 end_tree(self._process.pid)
@@ -239,6 +242,8 @@ class _Worker:
             if not self._error and not self._bye.complete and self._bye.reason != "stopped":
                 self._error = self._bye.reason
             return
+        if not self._greeted and self._asked_to_stop:
+            return
         if self._greeted:
             how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
             step = f" at step {self._beat.step}" if self._beat else ""
@@ -254,7 +259,9 @@ class _Worker:
 
     def _outcome(self) -> str:
         if self._bye is None:
-            return "cut short" if self._greeted else "failed"
+            if self._greeted:
+                return "cut short"
+            return "stopped" if self._asked_to_stop and not self._error else "failed"
         if self._bye.complete:
             return "failed" if self._error else "done"
         return "stopped" if self._bye.reason == "stopped" and not self._error else "failed"

@@ -1,0 +1,5 @@
+"""`python -m avlab` is the same as `avlab`."""
+
+from avlab.cli import main
+
+main()

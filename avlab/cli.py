@@ -1,0 +1,123 @@
+"""The lab without a browser: `avlab fetch`, `run`, `runs`, `show`, `export`.
+
+Answers go to standard output, everything else to standard error; with --json the answer is one JSON object. What
+goes wrong is one sentence on standard error and an exit code other than 0: 2 for wrong usage, 130 for Ctrl-C, else 1.
+"""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from avlab import run_command, terminal
+from avlab.config import ConfigError, default_database
+from avlab.errors import is_ours
+
+app = typer.Typer(
+    name="avlab",
+    help="A lab bench for adaptive verification in speculative decoding.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Json = Annotated[bool, run_command.JSON]
+Database = Annotated[
+    Path | None, typer.Option("--database", help="The lab's file; else $AVLAB_DATABASE, else the user's own.")
+]
+RunName = Annotated[str, typer.Argument(help='A run\'s id, the beginning or end of one, or "last".')]
+
+
+def main() -> None:
+    """The entry point: errors of ours become their sentence."""
+    try:
+        app()
+    except ConfigError as error:
+        terminal.fail(str(error))
+        sys.exit(2)
+    except Exception as error:
+        if not is_ours(error):
+            raise
+        terminal.fail(str(error))
+        sys.exit(1)
+
+
+@app.command()
+def fetch(
+    verify: Annotated[bool, typer.Option("--verify", help="Compare the hash of every file.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Download the default target once and convert it; later runs need no network."""
+    from avlab.engine import fetch as fetching
+
+    with terminal.bar() as progress:
+        folder = fetching.fetch(progress)
+        if verify:
+            progress("comparing hashes", 0, 0)
+            fetching.check(folder, thorough=True)
+    if as_json:
+        terminal.print_json({"folder": str(folder), "verified": verify})
+    else:
+        terminal.answers().print(f"The default target is in {folder}.", soft_wrap=True)
+
+
+app.command("run")(run_command.make())
+
+
+@app.command()
+def runs(database: Database = None, as_json: Json = False) -> None:
+    """List the runs of a database, newest first."""
+    found = _answer(database, "runs")
+    terminal.print_json({"runs": found}) if as_json else terminal.show_runs(found)
+
+
+@app.command()
+def show(run: RunName, database: Database = None, as_json: Json = False) -> None:
+    """Show a run: rates, acceptance by position, coefficients, calibration, where the time went."""
+    summary = _answer(database, "show", run=run)
+    terminal.print_json(summary) if as_json else terminal.show_summary(summary)
+
+
+@app.command()
+def export(
+    run: RunName,
+    folder: Annotated[Path | None, typer.Argument(help="A new folder; else one named after the run.")] = None,
+    form: Annotated[str, typer.Option("--form", help="parquet or csv")] = "parquet",
+    database: Database = None,
+    as_json: Json = False,
+) -> None:
+    """Write a run to a folder, a file for each table."""
+    if folder is None:
+        folder = Path(f"avlab-{_answer(database, 'show', run=run)['run_id']}")
+    target = str(folder.expanduser().absolute())
+    manifest = _answer(database, "export", run=run, folder=target, form=form)
+    if as_json:
+        terminal.print_json({"folder": target, **manifest})
+    else:
+        rows = sum(table["rows"] for table in manifest["tables"].values())
+        terminal.answers().print(f"Run {manifest['run_id']}: {rows:,} rows in {target}.", soft_wrap=True)
+
+
+def _answer(database: Path | None, what: str, **arguments: Any) -> Any:
+    """Ask a database: read it where nobody holds it, else ask its owner."""
+    from avlab.workers.owner import ask
+    from store import queries
+    from store.database import connect_reader
+    from store.errors import DatabaseHeld
+    from store.export import export_run
+
+    path = (database or default_database()).expanduser().resolve()
+    try:
+        con = connect_reader(path)
+    except DatabaseHeld:
+        return ask(path, what, **arguments)
+    try:
+        if what == "runs":
+            return queries.runs(con)
+        run = queries.find_run(con, arguments.pop("run"))
+        return export_run(con, run, **arguments) if what == "export" else queries.run_summary(con, run)
+    finally:
+        con.close()

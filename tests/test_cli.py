@@ -1,0 +1,209 @@
+"""The command line: answers on standard output, one sentence and a code for what goes wrong, nothing left behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import typer.main
+
+from avlab.cli import app
+from avlab.config import RunConfig
+from avlab.lab import Lab
+
+HERE = Path(__file__).parent
+STAND_IN = (sys.executable, str(HERE / "stand_in_cli.py"))
+REAL = (sys.executable, "-m", "avlab")
+SHOWN = {
+    "run_id", "policy", "tokens_per_s", "tokens_per_s_per_user", "tokens_per_step", "slope", "intercepts", "refits",
+    "positions", "ece", "log_loss", "brier", "auc", "raw_ece", "ledger_ms",
+}  # fmt: skip
+
+
+@pytest.fixture
+def path(tmp_path, monkeypatch):
+    monkeypatch.setenv("AVLAB_DATABASE", str(tmp_path / "lab.duckdb"))
+    monkeypatch.setenv("PYTHONPATH", str(HERE.parent))
+    return tmp_path / "lab.duckdb"
+
+
+def avlab(*arguments, program=STAND_IN):
+    return subprocess.run([*program, *arguments], capture_output=True, text=True, check=False, timeout=60)
+
+
+def one_sentence(result):
+    assert result.stdout == "" and "Traceback" not in result.stderr
+    lines = [line for line in result.stderr.splitlines() if not line.startswith(("run ", "starting"))]
+    assert len(lines) == 1 and lines[0].endswith("."), result.stderr
+    return lines[0]
+
+
+COMMANDS = typer.main.get_command(app).commands
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_and_option_has_help(name):
+    command = COMMANDS[name]
+    assert command.help
+    for parameter in command.params:
+        assert getattr(parameter, "help", None), parameter.name
+    with pytest.raises(SystemExit):
+        app([name, "--help"])
+
+
+def test_run_has_an_option_for_every_setting():
+    names = {parameter.name for parameter in COMMANDS["run"].params}
+    assert names == {*RunConfig.model_fields, "prompts", "as_json"}
+
+
+def test_the_command_line_needs_no_torch():
+    code = "import sys, avlab.cli; sys.exit('torch' in sys.modules or 'duckdb' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False, cwd=HERE.parent).returncode == 0
+
+
+def test_run_then_ask(path, tmp_path):
+    ran = avlab("run", "--tokens", "40", "--policy", "fixed:2", "--json")
+    assert ran.returncode == 0, ran.stderr
+    summary = json.loads(ran.stdout)
+    assert set(summary) >= SHOWN
+    assert (summary["policy"], summary["state"], summary["tokens"]) == ("fixed:2", "finished", 40)
+    assert {"scheduled", "admitted", "accepted", "labelled", "conditional_acceptance"} <= set(
+        summary["positions"][0]
+    )
+    assert {"ece", "log_loss", "brier", "auc"} <= set(summary["positions"][0])
+    run = summary["run_id"]
+
+    listed = json.loads(avlab("runs", "--json").stdout)
+    assert [each["run_id"] for each in listed["runs"]] == [run]
+    shown = json.loads(avlab("show", "last", "--json").stdout)
+    assert shown.pop("ledger_ms") == pytest.approx(summary.pop("ledger_ms")) and shown == summary
+    assert json.loads(avlab("show", run[:12], "--json").stdout)["run_id"] == run
+    assert run in avlab("show", "last").stdout and "tokens/s" in avlab("show", run).stdout
+    assert run in avlab("runs").stdout
+
+    exported = avlab("export", "last", str(tmp_path / "out"), "--json")
+    assert json.loads(exported.stdout)["folder"] == str(tmp_path / "out")
+    assert (tmp_path / "out" / "steps.parquet").is_file()
+    assert "is there already" in one_sentence(avlab("export", "last", str(tmp_path / "out")))
+    assert "No run answers to 'f00'" in one_sentence(avlab("show", "f00"))
+    assert "parquet or csv" in one_sentence(avlab("export", "last", str(tmp_path / "b"), "--form", "xls"))
+
+
+def test_without_json_it_is_for_people(path):
+    ran = avlab("run", "--tokens", "40")
+    assert ran.returncode == 0 and "throughput" in ran.stdout and "run 0" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        (["--policy", "adaptve"], "no policy 'adaptve'"),
+        (["--temperature", "-1"], "at least 0"),
+        (["--temperature", "hot"], "a number"),
+        (["--top-p", "2"], "at most 1"),
+        (["--duration", "-5"], "above 0"),
+        (["--arrival", "closed:-3"], "closed:-3"),
+        (["--seed", "1.5"], "whole number"),
+        (["--workload", "code", "--prompts", "x"], "give one of them"),
+        (["--K", "1000"], "at most 32"),
+    ],
+)
+def test_a_wrong_setting_is_a_sentence_and_code_2(path, options, word):
+    result = avlab("run", *options, "--json")
+    assert result.returncode == 2 and word in one_sentence(result)
+    assert not path.exists()
+
+
+def test_an_unknown_option_or_command_is_code_2(path):
+    assert avlab("run", "--colour", "red").returncode == 2
+    assert avlab("paint").returncode == 2
+    assert avlab("show").returncode == 2
+
+
+def test_what_the_real_worker_finds_before_it_loads_anything(path, tmp_path):
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text('{"prompt": "fine"}\n{"prompt": 7}\n')
+    result = avlab("run", "--prompts", str(bad), program=REAL)
+    assert result.returncode == 1 and "line 2 of bad.jsonl" in one_sentence(result)
+    result = avlab("run", "--target", str(tmp_path / "nowhere"), "--json", program=REAL)
+    assert result.returncode == 1 and "no model folder" in one_sentence(result)
+    result = avlab("run", "--workload", "painting", program=REAL)
+    assert result.returncode == 1 and "no workload named 'painting'" in one_sentence(result)
+
+
+def test_a_file_that_is_no_database_is_a_sentence(path, tmp_path):
+    assert "no database" in one_sentence(avlab("runs"))
+    (tmp_path / "text").write_text("hello" * 1000)
+    for command in (["runs"], ["run", "--tokens", "4"], ["show", "last"]):
+        result = avlab(*command, "--database", str(tmp_path / "text"))
+        assert result.returncode == 1 and "not a DuckDB file" in one_sentence(result)
+    result = avlab("run", "--database", "/proc/nowhere/lab.duckdb")
+    assert result.returncode == 1 and one_sentence(result)
+
+
+def test_a_worker_that_fails_gives_its_sentence_and_code_1(path):
+    result = avlab("run", "--target", "missing", "--json")
+    assert result.returncode == 1 and one_sentence(result) == "The target 'missing' is not here: fetch it."
+    result = avlab("run", "--target", "failing", "--json")
+    assert result.returncode == 1 and json.loads(result.stdout)["state"] == "failed"
+    assert "The engine failed: a fault in step 3." in result.stderr and "Traceback" not in result.stderr
+
+
+def start(path, *options):
+    process = subprocess.Popen(
+        [*STAND_IN, "run", *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    trace = path.with_name(path.name + ".worker")
+    end = time.monotonic() + 20
+    while not trace.exists() or not trace.read_text():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    time.sleep(1.0)
+    return process, json.loads(trace.read_text())["pid"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_stops_in_good_order(path, number):
+    process, worker = start(path, "--json")
+    process.send_signal(number)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 130 and "Traceback" not in err
+    assert json.loads(out)["state"] == "stopped" and json.loads(out)["steps"] > 3
+    assert not psutil.pid_exists(worker)
+    assert sorted(each.name for each in path.parent.iterdir()) == ["lab.duckdb", "lab.duckdb.lock"]
+
+
+def test_a_worker_killed_mid_run_is_a_sentence_and_loses_nothing(path):
+    process, worker = start(path, "--json")
+    os.kill(worker, signal.SIGKILL)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 1 and "signal 9" in err
+    assert json.loads(out)["state"] == "cut short" and json.loads(out)["steps"] > 3
+
+
+def test_a_held_database_is_asked(path, tmp_path):
+    with Lab(path, command=(sys.executable, str(HERE / "stand_in_worker.py"))) as lab:
+        ran = avlab("run", "--tokens", "40", "--json")
+        assert ran.returncode == 0, ran.stderr
+        summary = json.loads(ran.stdout)
+        assert summary["tokens"] == 40 and "holds" in ran.stderr
+        assert json.loads(avlab("show", "last", "--json").stdout)["run_id"] == summary["run_id"]
+        assert summary["run_id"] in avlab("runs").stdout
+        assert avlab("export", "last", str(tmp_path / "out")).returncode == 0
+        assert "No run answers" in one_sentence(avlab("show", "f00"))
+        lab.run(RunConfig.make(target="plain"))
+        assert "busy with run" in one_sentence(avlab("run", "--tokens", "4"))
+
+
+def test_fetching_without_a_network_is_a_sentence(path, tmp_path, monkeypatch):
+    monkeypatch.setenv("AVLAB_CACHE", str(tmp_path / "cache"))
+    for name, value in (("INDEX_URL", "http://127.0.0.1:9/simple"), ("RETRIES", "0"), ("NO_CACHE_DIR", "1")):
+        monkeypatch.setenv(f"PIP_{name}", value)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    result = avlab("fetch", "--json", program=REAL)
+    assert result.returncode == 1 and "could not be downloaded" in result.stderr and result.stdout == ""
