@@ -1,0 +1,48 @@
+# Everything runs from .venv in this folder; `make run` and `make test` install what they need on a fresh machine.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+ARGS ?=
+
+.PHONY: run test check setup setup-dev fetch bench train-drafter clean
+.DEFAULT_GOAL := run
+
+run: fetch            ## serve a prompt workload with adaptive verification, with its progress in the terminal
+	$(BIN)/avlab run $(ARGS)
+
+test: setup-dev fetch ## every test
+	$(BIN)/python -m pytest $(ARGS)
+
+check: setup-dev      ## format, lint, types and the fast tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy avlab/speculation store avlab/workers
+	$(BIN)/python -m pytest -m "not slow and not model" $(ARGS)
+
+fetch: setup          ## the default target: downloaded once, then kept in the user's cache
+	$(BIN)/avlab fetch
+
+bench: fetch          ## the measures and their bars; ARGS=--quick takes at most ten minutes
+	$(BIN)/avlab bench $(ARGS)
+
+train-drafter: fetch  ## make the shipped drafter again
+	$(BIN)/python -m avlab.training $(ARGS)
+
+setup: $(VENV)/.installed
+setup-dev: $(VENV)/.installed-dev
+
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "avlab needs Python 3.11 or newer.")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: requirements.txt pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet -r requirements.txt
+	$(BIN)/python -m pip install --quiet --no-deps --editable .
+	touch $@
+
+$(VENV)/.installed-dev: requirements-dev.txt $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet -r requirements-dev.txt
+	touch $@
+
+clean:                ## remove the environment and what tools left; models and databases stay
+	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
