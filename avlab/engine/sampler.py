@@ -18,6 +18,10 @@ FIRST_BOUND = 1e-4  # tokens less likely than this are looked at only where the 
 LAST_BOUND = 1e-9  # from here on every token is
 
 
+class SamplingError(RuntimeError):
+    """The target's logits cannot be sampled from. The message says what to do."""
+
+
 @dataclass(slots=True)
 class SamplingParameters:
     """Per request, [B]: temperature (0: greedy), top_k (0: off), top_p (1: off)."""
@@ -88,6 +92,11 @@ class TargetRows:
         temperature = torch.where(parameters.temperature > 0, parameters.temperature, 1.0)
         self.scaled = logits if bool((temperature == 1).all()) else logits / temperature[:, None]
         self.normaliser = self.scaled.logsumexp(1)  # [N]
+        if not bool(self.normaliser.isfinite().all()):
+            raise SamplingError(
+                "The target gave logits that are not finite: its weights are damaged, or --dtype bfloat16 is too "
+                "narrow for them; fetch the checkpoint again, or try --dtype float32."
+            )
         self.greedy = parameters.temperature == 0
         self.top = None
         if bool(self.greedy.any()):
@@ -116,10 +125,10 @@ class TargetRows:
 
     def draw(self, row, uniforms, drafts: Drafts | None, draft_row, position, rejected) -> Tensor:
         """One token from p, or from (p - q)+ where the draft at `position` was rejected. All [B] -> [B]."""
-        place = None if self.place is None else self.place[row]
-        plain = torch.ones_like(rejected) if place is None else place < 0
-        token = torch.empty_like(row)
-        for chosen, listed in ((plain.nonzero().squeeze(1), False), ((~plain).nonzero().squeeze(1), True)):
+        place = torch.full_like(row, -1) if self.place is None else self.place[row]
+        cut, plain = place >= 0, (place < 0) & ~self.greedy[row]
+        token = torch.empty_like(row) if self.top is None else self.top[row]
+        for chosen, listed in ((where_true(plain), False), (where_true(cut), True)):
             if not len(chosen):
                 continue
             if listed:
@@ -130,10 +139,12 @@ class TargetRows:
             if len(again):
                 request = chosen[again]
                 listed_columns = None if columns is None else columns[again]
-                p[again] = residual(p[again], listed_columns, drafts, draft_row[request], position[request])
+                excess = residual(p[again], listed_columns, drafts, draft_row[request], position[request])
+                # where p and q differ by rounding alone nothing is left of p - q, and p stands in
+                p[again] = torch.where(excess.sum(1, keepdim=True) > 0, excess, p[again])
             index = draw(p, uniforms[chosen])
             token[chosen] = index if columns is None else columns.gather(1, index[:, None]).squeeze(1)
-        return token if self.top is None else torch.where(self.greedy[row], self.top[row], token)
+        return token
 
 
 def residual(p: Tensor, columns: Tensor | None, drafts: Drafts, request: Tensor, position: Tensor) -> Tensor:
