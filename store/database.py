@@ -5,7 +5,6 @@ import os
 import re
 import threading
 import time
-import weakref
 from pathlib import Path
 
 import duckdb
@@ -38,7 +37,6 @@ class Database:
 
     def __init__(self, path: str | os.PathLike):
         self.path = Path(path).expanduser().resolve()
-        self._cursors: weakref.WeakSet[duckdb.DuckDBPyConnection] = weakref.WeakSet()
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._lock = _take_lock(self.path)
         try:
@@ -57,9 +55,7 @@ class Database:
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
         """A connection of its own for one thread; never share one between threads. Closed by `close` too."""
-        cursor = self._con.cursor()
-        self._cursors.add(cursor)
-        return cursor
+        return self._con.cursor()
 
     def close(self, replacement: Path | None = None) -> None:
         """Checkpoints, closes the file and gives the lock back. Closing twice does nothing.
@@ -73,8 +69,7 @@ class Database:
         try:
             with contextlib.suppress(duckdb.Error):  # a full disk: the log stays, and is replayed on opening
                 self._con.execute("CHECKPOINT")
-            for con in (*self._cursors, self._con):  # the file stays open while one of them is
-                con.close()
+            self._con.close()  # and its cursors with it
             if replacement is not None:
                 self._replace(replacement)
         finally:

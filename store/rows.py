@@ -101,7 +101,7 @@ def _calibration(frame: m.Calibration) -> pa.Table:
     rows = len(frame.bin)
     columns = [v if isinstance(v, list) else [v] * rows for v in values]
     arrays = [pa.array(c, field.type, from_pandas=True) for c, field in zip(columns, schema, strict=True)]
-    return _checked(pa.Table.from_arrays(arrays, schema=schema))
+    return pa.Table.from_arrays(arrays, schema=schema)
 
 
 def _drafts(frame: m.Drafts) -> pa.Table:
@@ -133,8 +133,3 @@ def _costs(frame: m.CostProfile, sequence: int) -> dict[str, pa.Table]:
         for size, ms in enumerate(column)
     ]
     return {"cost_samples": _table("cost_samples", samples), "cost_tables": _table("cost_tables", tables)}
-
-
-def _checked(table: pa.Table) -> pa.Table:
-    table.validate()
-    return table

@@ -10,6 +10,7 @@ import duckdb
 import pyarrow as pa
 
 MAX_POINTS = 2000  # per trace; more cannot be told apart on a screen
+MAX_WINDOWS = 200  # each is up to K x 128 rows, and an error over few slots is mostly noise
 
 
 def table(con: duckdb.DuckDBPyConnection, sql: str, parameters: dict) -> pa.Table:
@@ -138,27 +139,34 @@ def calibration_rows(
     workload: str | None = None,
     temperature: float | None = None,
     kinds=("serve", "window"),
+    max_windows: int = MAX_WINDOWS,
 ) -> pa.Table:
     """Calibration sums behind window `after_window`, over blocks of these kinds, optionally of one source,
-    workload kind and temperature: window, time, source, position, bin, and the five sums, ready to be added
-    up at any grain.
+    workload kind and temperature. Windows are put into buckets like steps are.
+
+    Columns: bucket (its first window's number), width, window and time (of its last), source, position, bin, and
+    the five sums, ready to be added up at any grain.
     """
+    last = con.execute('SELECT max("window") FROM calibration WHERE run = ?::UUID', [run]).fetchall()[0][0]
+    width = bucket_width(-1 if last is None else last, max_windows)
     return table(
         con,
         """
-        SELECT c."window", max(c.time) AS time, source, position, bin, sum(count)::BIGINT AS count,
+        SELECT c."window" // $width * $width AS bucket, $width AS width, max(c."window") AS "window",
+            max(c.time) AS time, source, position, bin, sum(count)::BIGINT AS count,
             sum(positives)::BIGINT AS positives, sum(sum_p) AS sum_p, sum(sum_log_loss) AS sum_log_loss,
             sum(sum_squared_error) AS sum_squared_error
         FROM (SELECT * FROM calibration WHERE run = $run::UUID) AS c
             JOIN (SELECT block FROM blocks WHERE run = $run::UUID AND kind IN $kinds) AS b USING (block)
-        WHERE c."window" > $after AND coalesce(source = $source, true) AND coalesce(c.kind = $workload, true)
-            AND coalesce(temperature = $temperature, true)
-        GROUP BY c."window", source, position, bin ORDER BY c."window", source, position, bin
+        WHERE c."window" >= $first AND coalesce(source = $source, true)
+            AND coalesce(c.kind = $workload, true) AND coalesce(temperature = $temperature, true)
+        GROUP BY bucket, source, position, bin ORDER BY bucket, source, position, bin
         """,
         {
             "run": run,
             "kinds": list(kinds),
-            "after": after_window,
+            "width": width,
+            "first": (after_window + 1) // width * width,
             "source": source,
             "workload": workload,
             "temperature": temperature,

@@ -31,12 +31,14 @@ def lab(tmp_path):
 
 
 def test_headline_rates_count_only_what_was_served(lab):
-    con, run = lab(*frames.whole_run())
+    cancelled = frames.request(4, tokens=101, block=1, finish="cancelled")  # has no rate of its own
+    windowed = frames.request(5, tokens=201, block=2)
+    con, run = lab(*frames.whole_run()[:-1], cancelled, windowed, frames.bye())
     summary = queries.run_summary(con, run)
     # 20 served steps of 0.1 s with 8 tokens each; the wash-out and the window (400 tokens a step) do not
     assert summary["tokens_per_s"] == pytest.approx(80.0)
     assert summary["tokens_per_step"] == pytest.approx(2.0)
-    assert (summary["steps"], summary["tokens"], summary["requests"]) == (20, 160, 3)
+    assert (summary["steps"], summary["tokens"], summary["requests"]) == (20, 160, 4)
     assert summary["tokens_per_s_per_user"] == pytest.approx(15.0)  # of 10, 20 and 15
     assert summary["ledger_ms"] == {
         "draft": 10.0, "verify": 60.0, "sample": 15.0, "decide": 5.0, "report": 2.0, "idle": 8.0
@@ -288,6 +290,13 @@ def test_calibration_rows_are_filtered_and_add_up(lab):
     assert windows(workload="code") == windows(temperature=0.0) == [1]
     assert windows(kinds=("window",)) == [2]
     assert windows(kinds=("audit", "window")) == [2, 4]
+    pairs = queries.calibration_rows(con, run, kinds=("serve", "window", "audit"), max_windows=3).to_pandas()
+    assert pairs.groupby(["bucket", "source"])["count"].sum().to_dict() == {
+        (0, "online"): slots, (2, "online"): slots, (2, "raw"): slots, (4, "raw"): slots
+    }  # fmt: skip
+    assert set(pairs["width"]) == {2} and pairs["window"].max() == 4
+    again = queries.calibration_rows(con, run, after_window=2, max_windows=3).to_pandas()
+    assert again["bucket"].min() == 2, "the bucket that holds the next window comes whole"
 
 
 def test_costs_profiled_and_measured(lab):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+import typing
 from pathlib import Path
 
 import duckdb
@@ -50,6 +51,7 @@ def states(database) -> list[str]:
 
 
 def test_every_frame_type_becomes_its_rows(database):
+    assert {type(frame) for frame in frames.whole_run()} == set(typing.get_args(frames.m.Frame))
     record(database, envelopes(frames.whole_run()))
     con = database.cursor()
     assert {table: count(con, table) for table in TABLES if table not in ("calibration", "commits")} == {

@@ -169,6 +169,18 @@ def test_second_owner_is_told_who_holds_the_file(tmp_path):
     Database(path).close()  # the lock died with its owner
 
 
+def test_closing_gives_the_file_free_though_a_cursor_is_still_held(tmp_path):
+    path = tmp_path / "a.duckdb"
+    database = Database(path)
+    cursor = database.cursor()
+    database.close()
+    process = holder("from store.database import Database; d = Database(path)", path)
+    process.kill()
+    process.wait()
+    with pytest.raises(duckdb.Error):
+        cursor.execute("SELECT 1")
+
+
 def test_owner_without_our_lock_is_named_by_duckdb(tmp_path):
     path = tmp_path / "a.duckdb"
     Database(path).close()
