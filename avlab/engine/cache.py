@@ -1,9 +1,11 @@
 """The key/value cache: one row of positions a request, and the grouping of requests that attention runs on."""
 
 import heapq
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,8 +22,8 @@ class KVCache:
     def __init__(self, layers: int, slots: int, kv_heads: int, length: int, head_dim: int, dtype, device):
         shape = (slots, kv_heads, length, head_dim)
         self.length = length
-        self.keys = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(layers)]
-        self.values = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(layers)]
+        self.keys = [_zeros(shape, dtype, device) for _ in range(layers)]
+        self.values = [_zeros(shape, dtype, device) for _ in range(layers)]
         self._free = list(range(slots))
 
     @property
@@ -34,6 +36,14 @@ class KVCache:
 
     def release(self, slot: int) -> None:
         heapq.heappush(self._free, slot)
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device) -> Tensor:
+    """Zeros whose memory the system provides only when it is written to (torch.zeros writes all of it at once)."""
+    if torch.device(device).type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    raw = np.zeros(math.prod(shape) * dtype.itemsize, dtype=np.uint8)
+    return torch.from_numpy(raw).view(dtype).view(shape)
 
 
 @dataclass(slots=True)
