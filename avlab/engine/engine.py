@@ -257,7 +257,7 @@ class Engine:
             sequence = Sequence(request, self.cache.acquire(), list(request.tokens), earlier)
             sequence.admitted_at = self.clock()
             self.sequences.append(sequence)
-            self.sequences.sort(key=lambda s: s.slot)
+        self.sequences.sort(key=lambda s: s.slot)
 
     def _prompt_chunks(self) -> list[int]:
         left, chunks = self.config.prompt_chunk, []

@@ -47,7 +47,7 @@ def check(request: Request, vocabulary: int, room: int) -> None:
         raise RequestError(f"{name} has top_p {request.top_p}: give more than 0, and at most 1 (all tokens).")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Sequence:
     """A request in service. `tokens` is prompt and output; the first `cached` of them are in the cache."""
 

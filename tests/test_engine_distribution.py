@@ -1,0 +1,98 @@
+"""What the engine samples is distributed as the target alone would have it, over several steps, by enumeration."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from tiny_models import make_engine, outputs, serve, write_block_drafter, write_llama
+
+from avlab.engine.cache import Batch
+from avlab.engine.request import Request
+from avlab.engine.target import Target
+from avlab.speculation.sampling import target_distribution
+from avlab.training.model import DrafterShape
+
+V, LENGTH, N = 3, 5, 3000  # with K = 2 five tokens take at least two steps with drafts
+PROMPT = [0, 2, 1, 1, 0, 2]
+SHAPE = DrafterShape(
+    K=2, key_layers=(1,), state_layers=(1,), input_width=16, markov_rank=4, draft_vocabulary=2
+)
+TINY = {
+    "vocab_size": V,
+    "hidden_size": 16,
+    "intermediate_size": 16,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "sharpness": 2.0,
+}
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    target = write_llama(folder / "target", seed=3, num_hidden_layers=2, **TINY)
+    return {
+        "target": Target(target, torch.float32),
+        "block": write_block_drafter(folder / "block", target, SHAPE),
+        "llama": write_llama(folder / "llama", seed=8, num_hidden_layers=1, **TINY),
+    }
+
+
+def law(target, temperature, top_k, top_p):
+    """Chance of every continuation of the prompt, [V ** LENGTH], in lexicographic order."""
+    chance = np.ones(1)
+    for length in range(LENGTH):
+        texts = [[*PROMPT, *said] for said in itertools.product(range(V), repeat=length)]
+        cache, n = target.new_cache(len(texts)), len(PROMPT) + length
+        batch = Batch.build(range(len(texts)), [0] * len(texts), [n] * len(texts), torch.float32, "cpu")
+        with torch.inference_mode():
+            states, _ = target.forward(torch.tensor(texts).flatten(), batch, cache)
+            logits = target.logits(states.view(len(texts), n, -1)[:, -1]).numpy()
+        chance = (chance[:, None] * target_distribution(logits, temperature, top_k, top_p)).ravel()
+    return chance
+
+
+def g_test(counts, law):
+    """p-value of the G-test, cells expected fewer than five times joined."""
+    expected = law * counts.sum()
+    assert not counts[expected == 0].any()
+    small = expected < 5
+    counts = np.append(counts[~small], counts[small].sum())
+    expected = np.append(expected[~small], expected[small].sum())
+    used = expected > 0
+    return stats.power_divergence(counts[used], expected[used], lambda_="log-likelihood").pvalue
+
+
+PLAIN, CUT = (1.0, 0, 1.0), (0.7, 2, 0.9)
+
+
+@pytest.mark.parametrize(
+    ("drafter", "arm", "sampling"),
+    [
+        ("block", "adaptive", PLAIN),
+        ("block", "adaptive:head", CUT),
+        ("llama", "adaptive", PLAIN),
+        ("llama", "fixed:2", CUT),
+    ],
+)
+def test_samples_follow_the_targets_law(models, drafter, arm, sampling):
+    engine = make_engine(
+        models["target"], drafter, models[drafter], arm, slots=100, K=2, bump=0.6, refit_interval=7
+    )
+    temperature, top_k, top_p = sampling
+    asked = [
+        Request(i, PROMPT, LENGTH, temperature=temperature, top_k=top_k, top_p=top_p, seed=i)
+        for i in range(N)
+    ]
+    finished, reports = serve(engine, asked)
+    index = [int("".join(map(str, said)), V) for said in outputs(finished).values()]
+    counts = np.bincount(index, minlength=V**LENGTH)
+    assert g_test(counts, law(models["target"], temperature, top_k, top_p)) > 1e-3
+    slots = [r.slots for r in reports if r.slots is not None]
+    accepted = sum(s.accepted.sum() for s in slots)
+    assert 0.1 * N < accepted < sum(s.admitted.sum() for s in slots)
+    if arm.startswith("adaptive"):
+        admitted = np.concatenate([s.admitted[s.scheduled == 2] for s in slots])
+        assert {1, 2} <= set(admitted.tolist())  # drafts were trimmed
