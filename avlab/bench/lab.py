@@ -1,0 +1,157 @@
+"""An engine to measure, with endless held-out traffic. Imported only by the process that measures."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from avlab.bench.base import Context, NotMeasured
+from avlab.bench.rounds import Block
+from avlab.engine.build import Built, build
+from avlab.engine.engine import StepReport
+from avlab.engine.request import Request
+from avlab.policies import Arm
+from avlab.workers.serving import request_seed
+from avlab.workloads import Moment, open_workload
+
+Prompt = tuple[list[int], str]  # tokens, kind
+WASHOUT = 4  # steps after a switch of policy that are not counted
+_device_and_dtype = ["cpu", "none"]
+
+
+def ran_on() -> tuple[str, str]:
+    """Device and dtype of the engine that this process built."""
+    return _device_and_dtype[0], _device_and_dtype[1]
+
+
+class Lab:
+    """An engine under a closed loop. temperature, top_p: of requests that come from now on."""
+
+    def __init__(self, context: Context, own_costs: bool = False):
+        """own_costs: time steps here, as a worker does at its start, and not in a process before."""
+        config, shared = context.config, Path(context.costs)
+        if not own_costs and config.costs is None and shared.is_file():
+            config = config.changed(costs=str(shared))
+        self.built: Built = build(config, context.progress)
+        if config.costs is None and not own_costs:
+            self.built.costs.save(shared)
+        self.config, self.engine, self.text = config, self.built.engine, self.built.text
+        _device_and_dtype[:] = [str(self.engine.target.device), self.built.dtype]
+        self.temperature, self.top_p, self.concurrency = config.temperature, config.top_p, 0
+        self.max_new_tokens = config.max_new_tokens
+        self.prompts: Iterator[Prompt] = self.workload(config.workload)
+        self.count = 0
+
+    def need_drafter(self) -> None:
+        """Raises NotMeasured where the engine serves without drafts."""
+        if self.engine.drafter is None:
+            raise NotMeasured("there is no drafter for this target: give one with --drafter FOLDER.")
+
+    def workload(self, name: str) -> Iterator[Prompt]:
+        """Held-out prompts of a workload without end, encoded."""
+        stream = open_workload(name, seed=self.config.seed).stream
+        room = self.engine.target.length - self.engine.K - (self.config.max_new_tokens or 0)
+        while True:
+            prompt = stream.take(Moment(0.0))
+            tokens = self.text.encode(prompt.messages)
+            if len(tokens) < room:
+                yield tokens, prompt.kind
+
+    def clear(self) -> None:
+        """Cancel every request."""
+        for request in [*self.engine.queue, *(s.request for s in self.engine.sequences)]:
+            self.engine.cancel(request.id)
+
+    def fill(self) -> float:
+        """Hand over requests up to the concurrency; seconds that the engine took to accept them."""
+        missing = self.concurrency - self.engine.running - self.engine.waiting
+        taken = [next(self.prompts) for _ in range(missing)]
+        began = time.perf_counter()
+        for tokens, kind in taken:
+            self.engine.add(
+                Request(
+                    id=self.count,
+                    tokens=tokens,
+                    max_new_tokens=self.max_new_tokens or 1024,
+                    temperature=self.temperature,
+                    top_p=self.top_p,
+                    seed=request_seed(self.config.seed, self.count),
+                    kind=kind,
+                )
+            )
+            self.count += 1
+        return time.perf_counter() - began
+
+    def step(self) -> tuple[StepReport, float]:
+        """One step of the closed loop, and its seconds; finding prompts is not counted."""
+        seconds = self.fill()
+        began = time.perf_counter()
+        report = self.engine.step()
+        return report, seconds + time.perf_counter() - began
+
+    def begin(self, concurrency: int, arm: str = "none", top_p: float = 1.0) -> None:
+        """Start a closed loop afresh and serve until every prompt is in the cache."""
+        self.clear()
+        self.concurrency, self.top_p = concurrency, top_p
+        self.engine.set_policy(Arm.parse(arm))
+        self.step()
+        while any(not s.decoding for s in self.engine.sequences):
+            self.step()
+
+    def serve(
+        self, arm: str, seconds: float, round: int = 0, washout: int = WASHOUT, least_steps: int = 3
+    ) -> Block:
+        """A block: the policy is switched, a few steps go by, then `seconds` are counted."""
+        self.engine.set_policy(Arm.parse(arm))
+        for _ in range(washout):
+            self.step()
+        tokens, spent, steps = 0, 0.0, 0
+        while spent < seconds or steps < least_steps:
+            report, took = self.step()
+            tokens, spent, steps = tokens + report.tokens, spent + took, steps + 1
+        return Block(arm, round, tokens, spent, steps)
+
+    def learn(self, steps: int, progress: Callable[[float, float], None]) -> None:
+        """Serve under adaptive verification so that its estimator learns."""
+        self.engine.set_policy(Arm.parse("adaptive"))
+        for done in range(steps):
+            self.step()
+            progress(done + 1, steps)
+
+    def questions(self, count: int, progress: Callable[[float, float], None]) -> Iterator[Prompt]:
+        """Chat that the target makes up: its own user turns, written after the template's user header."""
+        header, limit, wanted = self.user_header(), 120, []
+        if not header:
+            raise NotMeasured(
+                "this target has no chat template that opens a user's turn: it has no chat of its own."
+            )
+        usual, limit_before, self.max_new_tokens = self.prompts, self.max_new_tokens, limit
+        self.engine.set_policy(Arm("none"))
+        self.clear()
+        self.concurrency, tries = min(32, self.config.slots), 0
+        end = self.engine.target.config.end_tokens
+        while len(wanted) < count and tries < 40 * count:
+            self.prompts = iter([(list(header), "chat")] * self.concurrency)
+            report, _ = self.step()
+            for finished in report.finished:
+                tries += 1
+                asked = finished.sequence.tokens[len(header) :]
+                if asked and asked[-1] in end and len(asked) > 4:
+                    content = self.text.decode(asked[:-1]).strip()
+                    wanted.append((self.text.encode([{"role": "user", "content": content}]), "own chat"))
+            progress(len(wanted), count)
+        self.clear()
+        self.prompts, self.max_new_tokens = usual, limit_before
+        if not wanted:
+            raise NotMeasured("this target asked no question that ended: it has no chat of its own.")
+        return _again(wanted)
+
+    def user_header(self) -> list[int]:
+        """The tokens of a conversation up to where the user's words begin."""
+        mark = "\x1a"
+        text = self.text.prompt([{"role": "user", "content": mark}]).partition(mark)[0]
+        return self.text.tokenizer.encode(text, add_special_tokens=not self.text.has_template).ids
+
+
+def _again(prompts: list[Prompt]) -> Iterator[Prompt]:
+    while True:
+        yield from prompts

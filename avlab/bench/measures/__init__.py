@@ -1,0 +1,1 @@
+"""One module a measure, or a family of measures; each holds `MEASURES`."""

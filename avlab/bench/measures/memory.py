@@ -1,0 +1,43 @@
+"""How much memory the engine's process needs beside the keys and values of its requests."""
+
+import numpy as np
+import psutil
+
+from avlab.bench.base import Bar, Context, Measure, Result, Table
+
+REQUESTS = 64
+BAR = Bar("memory", "worker's memory beside its KV cache, 64 requests", "GB", 2.5, "<=")
+
+
+def measure(context: Context) -> Result:
+    """Resident memory after every step, less the cache pages that requests have filled so far."""
+    from avlab.bench.lab import Lab
+
+    lab = Lab(context, own_costs=not context.quick)  # timing steps is part of what a worker does
+    engine, process = lab.engine, psutil.Process()
+    shape = engine.cache.keys[0].shape  # [slots, kv_heads, length, head_dim]
+    position = 2 * len(engine.cache.keys) * shape[1] * shape[3] * engine.cache.keys[0].element_size()
+    filled = np.zeros(shape[0], dtype=np.int64)
+    lab.concurrency = min(REQUESTS, lab.config.slots)
+    worst, rows = 0.0, []
+    drafting = engine.drafter is not None
+    phases = [("adaptive", 1.0), (f"fixed:{engine.K}", 0.95)] if drafting else [("none", 1.0), ("none", 0.95)]
+    for (arm, top_p), steps in zip(phases, context.pick((60, 5), (600, 20)), strict=True):
+        lab.begin(lab.concurrency, arm, top_p)
+        peak = beside = 0.0
+        for done in range(steps):
+            lab.step()
+            for s in engine.sequences:
+                filled[s.slot] = max(filled[s.slot], min(len(s.tokens) + engine.K, shape[2]))
+            resident = process.memory_info().rss / 1e9
+            peak = max(peak, resident)
+            beside = max(beside, resident - filled.sum() * position / 1e9)
+            context.progress(f"steps under {arm}", done + 1, steps)
+        rows.append([arm, top_p, steps, *np.round([peak, filled.sum() * position / 1e9, beside], 2).tolist()])
+        worst = worst or beside  # the bar is for the adaptive policy
+    columns = ["policy", "top-p", "steps", "peak resident GB", "KV cache filled GB", "resident beside it GB"]
+    note = f"A cached position takes {position / 1e3:.1f} kB; the cache grows as requests fill it."
+    return Result({BAR.name: worst}, [Table(f"Memory, {lab.concurrency} requests", columns, rows)], [note])
+
+
+MEASURES = (Measure("memory", "the worker's memory", (BAR,), measure, 70),)
