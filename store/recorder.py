@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import duckdb
 import pyarrow as pa
 
-from avlab.workers.messages import Bye, Envelope, Hello
+from avlab.workers.messages import UNNUMBERED, Bye, Envelope, Hello
 from store.database import LAST_STATE, Database, append_event
 from store.errors import RecorderError, cause
 from store.rows import event_row, rows_of
@@ -73,8 +73,10 @@ class Recorder:
         A frame that was already taken is ignored (and acknowledged again); a gap in the numbers, or a frame
         that fits no table, becomes an event of the run. Raises RecorderError when a commit fails, as `flush`
         does, and for a run id that is no UUID. After an error the same frame may be given again: it is
-        recorded once.
+        recorded once. An unnumbered frame is not recorded.
         """
+        if envelope.sequence == UNNUMBERED:
+            return
         with self._lock:
             if self._waiting_rows() >= max(PENDING_ROWS, self._flush_rows):
                 self.flush()

@@ -162,6 +162,13 @@ def test_a_gap_is_said(database):
     assert count(con, "steps") == 6 and recorder.received(run) == 9
 
 
+def test_a_heartbeat_before_the_greeting_is_not_recorded(database):
+    run = new_run_id()
+    early = envelopes([frames.heartbeat()], run, first=frames.m.UNNUMBERED)
+    record(database, [*early, *envelopes([frames.hello(), frames.heartbeat()], run)])
+    assert [count(database.cursor(), table) for table in ("heartbeats", "events", "runs")] == [1, 0, 1]
+
+
 def test_a_run_that_begins_in_the_middle_says_so(database):
     record(database, envelopes([frames.steps(0, 5)], first=7))
     con = database.cursor()
