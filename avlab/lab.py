@@ -90,6 +90,9 @@ class Lab:
         self.supervisor.close()
         try:
             self.recorder.close()
+        except StoreError:
+            if not self.supervisor.status().error:  # else it was said already
+                raise
         finally:
             self.database.close()
 

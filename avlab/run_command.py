@@ -13,6 +13,7 @@ import typer
 from avlab import terminal
 from avlab.config import ConfigError, RunConfig, default_database
 
+LOOK_SECONDS = 0.3
 DEFAULT_SECONDS = 60.0  # how long `run` serves when no limit is given
 JSON = typer.Option("--json", help="one JSON object on standard output, nothing else there")
 
@@ -115,11 +116,13 @@ def _serve(served: Any, config: RunConfig, interrupts: "_Interrupts", as_json: b
                 display.say("Ending the worker." if obeyed else "Stopping; Ctrl-C again to end it at once.")
                 served.stop(at_once=obeyed > 0)
                 obeyed = interrupts.count
-            time.sleep(0.2)
+            time.sleep(LOOK_SECONDS)
     status = progress["status"]
     recorded = status["outcome"] != "failed" or progress["tally"]["policy"]
     if recorded:
         summary = served.summary()
+        if summary["state"] == "running":  # its end could not be recorded; the next owner will mark it
+            summary["state"] = "cut short"
         terminal.print_json(summary) if as_json else terminal.show_summary(summary)
     if status["error"]:
         terminal.fail(status["error"])

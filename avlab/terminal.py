@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -153,10 +153,10 @@ def measures(values: dict[str, Any]) -> str:
 
 def positions_table(positions: list[dict[str, Any]]) -> Table:
     """The four acceptance numbers and the calibration of every position."""
-    table = Table(title=None)
-    names = ("position", "scheduled", "admitted", "accepted", "labelled", "accepted/scheduled")
-    for name in (*names, "accepted/admitted", "conditional", "ECE", "log-loss", "Brier", "AUC"):
-        table.add_column(name, justify="right")
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    names = ("position", "scheduled", "admitted", "accepted", "labelled", "accepted\n/scheduled")
+    for name in (*names, "accepted\n/admitted", "accepted\n/labelled", "ECE", "log-loss", "Brier", "AUC"):
+        table.add_column(name, justify="right", no_wrap=True)
     for row in positions:
         accepted = row["accepted"]
         table.add_row(
@@ -175,13 +175,14 @@ def show_runs(runs: list[dict[str, Any]]) -> None:
     if not runs:
         answers().print("There are no runs yet: `avlab run` makes one.")
         return
-    table = Table()
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     for name in ("run", "started", "state", "policy", "workload", "seconds", "steps", "tokens"):
-        table.add_column(name, justify="right" if name in ("seconds", "steps", "tokens") else "left")
+        side: Literal["left", "right"] = "right" if name in ("seconds", "steps", "tokens") else "left"
+        table.add_column(name, justify=side)
     for run in runs:
-        started = datetime.fromtimestamp(run["started"]).strftime("%Y-%m-%d %H:%M")
+        begun = datetime.fromtimestamp(run["started"]).strftime("%Y-%m-%d %H:%M")
         counts = (number(run["duration_s"], 0), f"{run['steps']:,}", f"{run['tokens']:,}")
-        table.add_row(run["run_id"], started, run["state"], run["policy"], run["workload"], *counts)
+        table.add_row(run["run_id"], begun, run["state"], run["policy"], run["workload"], *counts)
     answers().print(table)
 
 

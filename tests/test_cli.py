@@ -125,6 +125,7 @@ def test_an_unknown_option_or_command_is_code_2(path):
     assert avlab("show").returncode == 2
 
 
+@pytest.mark.slow
 def test_what_the_real_worker_finds_before_it_loads_anything(path, tmp_path):
     bad = tmp_path / "bad.jsonl"
     bad.write_text('{"prompt": "fine"}\n{"prompt": 7}\n')
@@ -136,6 +137,7 @@ def test_what_the_real_worker_finds_before_it_loads_anything(path, tmp_path):
     assert result.returncode == 1 and "no workload named 'painting'" in one_sentence(result)
 
 
+@pytest.mark.slow
 def test_a_file_that_is_no_database_is_a_sentence(path, tmp_path):
     assert "no database" in one_sentence(avlab("runs"))
     (tmp_path / "text").write_text("hello" * 1000)
@@ -186,6 +188,7 @@ def test_a_worker_killed_mid_run_is_a_sentence_and_loses_nothing(path):
     assert json.loads(out)["state"] == "cut short" and json.loads(out)["steps"] > 3
 
 
+@pytest.mark.slow
 def test_a_held_database_is_asked(path, tmp_path):
     with Lab(path, command=(sys.executable, str(HERE / "stand_in_worker.py"))) as lab:
         ran = avlab("run", "--tokens", "40", "--json")

@@ -180,6 +180,7 @@ def test_a_worker_without_its_lab_knows(address):
     outbox.close(0)
 
 
+@pytest.mark.slow
 def test_pings_alone_keep_a_worker_going(address):
     inbox = Inbox(address, RUN, Memory())
     outbox = Outbox(address, RUN, contact_seconds=2.0)

@@ -61,7 +61,8 @@ def serve(wire=None, text=None, **values):
     config = RunConfig.make(
         {"K": K, "workload": "verse", "arrival": "closed:4", "max_new_tokens": 20} | values
     )
-    order = Order("r", config, wire, time.monotonic())
+    order = Order("r", config)
+    order.outbox = wire
     engine = StandInEngine(config.arm)
     server = Server(order, engine, text or Words(), open_traffic(config), K)
     return wire, server

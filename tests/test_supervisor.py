@@ -121,6 +121,7 @@ def test_a_killed_workers_children_go_too(lab):
     until(lambda: gone(child))
 
 
+@pytest.mark.slow
 def test_a_worker_that_does_not_listen_is_ended(lab):
     run = begin(lab, "deaf")
     until(lambda: steps_seen(lab) > 1)
@@ -130,6 +131,7 @@ def test_a_worker_that_does_not_listen_is_ended(lab):
     assert gone(pid) and gone(child) and summary(lab, run)["state"] == "cut short"
 
 
+@pytest.mark.slow
 def test_a_worker_that_hangs_is_noticed_and_ended(lab, monkeypatch):
     monkeypatch.setattr(module, "LATE_SECONDS", 0.5)
     monkeypatch.setattr(module, "DEAD_SECONDS", 2.0)
@@ -159,6 +161,7 @@ def test_a_failing_run_keeps_its_sentence(lab):
     assert summary(lab, run)["state"] == "failed"
 
 
+@pytest.mark.slow
 def test_a_full_disk_ends_the_run_with_a_sentence(lab, monkeypatch):
     run = begin(lab)
     until(lambda: lab._worker.inbox.committed > 3)
@@ -219,6 +222,7 @@ def test_nothing_outlives_a_killed_lab(tmp_path):
         assert leftovers(tmp_path) == [] and not supervisor.status().alive
 
 
+@pytest.mark.slow
 def test_a_worker_left_by_a_dead_lab_is_ended_at_the_next_start(tmp_path):
     code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); "
     code += "time.sleep(1000)"

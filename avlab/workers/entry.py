@@ -15,6 +15,7 @@ from avlab.workers import messages as m
 from avlab.workers.link import Outbox
 from avlab.workers.processes import end_children
 
+FAULT = 1  # exit code of a worker whose output ends with a traceback
 COULD_NOT_START = 2  # exit code of a worker whose last line of output is a sentence for the user
 
 
@@ -31,8 +32,8 @@ class Order:
 
     run: str
     config: RunConfig
-    outbox: Outbox
-    began: float
+    outbox: Outbox = field(init=False)
+    began: float = field(default_factory=time.monotonic)
     state: str = "starting"
     step: int = 0
     asked_to_stop: threading.Event = field(default_factory=threading.Event)
@@ -58,18 +59,15 @@ def work(serve: Callable[[Order], str]) -> int:
     sentence with exit code 2. An error after it becomes the run's Bye. Returns the exit code.
     """
     given = json.loads(sys.stdin.buffer.read())
-    began = time.monotonic()
-    order: Order
-
-    outbox = Outbox(
+    order = Order(given["run"], RunConfig.make(given["config"]))
+    outbox = order.outbox = Outbox(
         given["address"],
         given["run"],
         status=lambda: (order.state, order.step),
-        clock=lambda: time.monotonic() - began,
+        clock=order.clock,
         lab=given["lab"],
         guard=True,
     )
-    order = Order(given["run"], RunConfig.make(given["config"]), outbox, began)
 
     def terminate(*_) -> None:
         order.asked_to_stop.set()
@@ -78,32 +76,35 @@ def work(serve: Callable[[Order], str]) -> int:
 
     signal.signal(signal.SIGTERM, terminate)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is the lab's to handle
-    complete, code = False, 0
+    complete, code, details = False, 0, ""
     try:
         reason = serve(order)
         complete = reason == "done"
     except Stopped:
         reason = "stopped"
     except Exception as error:
-        reason, code = _failure(error)
+        reason, code, details = _failure(error)
     order.state = "stopping"
     if outbox.greeted:
-        if code:
-            order.event("error", "failed", reason)
+        if details:
+            order.event("info", "log", details)
         outbox.put(m.Bye(reason, complete, order.clock()))
     outbox.close()
     end_children()
     return code
 
 
-def _failure(error: Exception) -> tuple[str, int]:
-    """The sentence and exit code of an error, which is also written to the log."""
+def _failure(error: Exception) -> tuple[str, int, str]:
+    """An error's sentence and exit code, and for a fault of ours where it happened. All go to the log too."""
+    details = ""
     if is_ours(error):
         reason = str(error)
     elif isinstance(error, MemoryError) or "not enough memory" in str(error) or "out of memory" in str(error):
         reason = "The worker ran out of memory: lower --slots or --context."
     else:
-        traceback.print_exc()
-        return f"The worker failed ({type(error).__name__}: {error}).", 1
-    print(reason, file=sys.stderr)
-    return reason, COULD_NOT_START
+        details = "".join(traceback.format_exception(error))
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{last.filename.rpartition('/')[2]} line {last.lineno}"
+        reason = f"The worker failed ({type(error).__name__}: {error}; {place})."
+    print(details or reason, file=sys.stderr)
+    return reason, FAULT if details else COULD_NOT_START, details

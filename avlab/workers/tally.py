@@ -35,7 +35,7 @@ class Tally:
                 for step in steps:
                     self._add_step(step)
             case m.Block(arm=arm, time=begin):
-                self.arm = arm
+                self.arm, self.state = arm, "serving"
                 self._begin = begin if self._begin is None else self._begin
             case m.Refit(refit=refit, slope=slope, intercepts=intercepts):
                 self.refits, self.slope, self.intercepts = refit, slope, intercepts
