@@ -1,4 +1,4 @@
-"""The lab without a browser: `avlab fetch`, `run`, `runs`, `show`, `export`.
+"""The lab without a browser: `avlab fetch`, `run`, `runs`, `show`, `export`, `bench`.
 
 Answers go to standard output, everything else to standard error; with --json the answer is one JSON object. What
 goes wrong is one sentence on standard error and an exit code other than 0: 2 for wrong usage, 130 for Ctrl-C, else 1.
@@ -121,3 +121,20 @@ def _answer(database: Path | None, what: str, **arguments: Any) -> Any:
         return export_run(con, run, **arguments) if what == "export" else queries.run_summary(con, run)
     finally:
         con.close()
+
+
+@app.command()
+def bench(
+    quick: Annotated[bool, typer.Option("--quick", help="The short form, at most ten minutes.")] = False,
+    only: Annotated[list[str] | None, typer.Option("--only", help="A measure; may be given again.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="The page to write; else docs/benchmarks.md.")
+    ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Forget what was measured before.")] = False,
+    drafter: Annotated[str, typer.Option("--drafter", help="As in a run.")] = "default",
+    as_json: Json = False,
+) -> None:
+    """Measure speed, memory and calibration against the project's bars; goes on where it was interrupted."""
+    from avlab import bench as benchmark
+
+    raise typer.Exit(benchmark.main(quick, as_json, only or (), out, fresh, drafter))
