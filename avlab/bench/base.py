@@ -73,13 +73,17 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """Something to measure. name: unique. bars: every line it adds to the table, known before it runs."""
+    """Something to measure. name: unique. bars: every line it adds to the table, known before it runs.
+
+    alone: whether it needs a fresh process also in the quick form, where others share one.
+    """
 
     name: str
     about: str
     bars: tuple[Bar, ...]
     run: Callable[[Context], Result]
     order: int = 100  # place in the table
+    alone: bool = False
 
 
 @dataclass(slots=True)

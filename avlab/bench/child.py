@@ -1,4 +1,4 @@
-"""The process in which one measure is taken: `python -m avlab.bench.child`, its order as JSON on standard input.
+"""The process in which measures are taken: `python -m avlab.bench.child`, orders as JSON lines on standard input.
 
 It answers in JSON lines: {"progress": [text, done, total]} as it goes on, then {"result": ...}, {"absent": sentence}
 or {"error": sentence}.
@@ -18,35 +18,34 @@ from avlab.config import RunConfig
 from avlab.errors import is_ours
 
 
-def main() -> int:
-    """Take the measure that was ordered; 0 when a result was written."""
-    order = json.loads(sys.stdin.buffer.readline())
+def main() -> None:
+    """Take measures as they are ordered, one a line, until there are no more."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # whatever a library prints goes to the log
 
     def answer(**line) -> None:
         print(json.dumps(line), file=answers)
 
-    context = Context(
-        config=RunConfig.make(order["config"]),
-        quick=order["quick"],
-        folder=Path(order["folder"]),
-        costs=Path(order["costs"]),
-        progress=lambda text, done, total: answer(progress=[text, done, total]),
-    )
-    try:
-        measure = next(each for each in all_measures() if each.name == order["measure"])
-        result = measure.run(context)
-    except NotMeasured as reason:
-        answer(absent=str(reason))
-        return 1
-    except Exception as error:
-        traceback.print_exc()
-        answer(error=str(error) if is_ours(error) else f"{type(error).__name__}: {error}")
-        return 1
-    result.values = {name: _finite(value) for name, value in result.values.items()}
-    answer(result=asdict(result), machine=machine_facts())
-    return 0
+    for line in sys.stdin:
+        order = json.loads(line)
+        context = Context(
+            config=RunConfig.make(order["config"]),
+            quick=order["quick"],
+            folder=Path(order["folder"]),
+            costs=Path(order["costs"]),
+            progress=lambda text, done, total: answer(progress=[text, done, total]),
+        )
+        try:
+            measure = next(each for each in all_measures() if each.name == order["measure"])
+            result = measure.run(context)
+        except NotMeasured as reason:
+            answer(absent=str(reason))
+        except Exception as error:
+            traceback.print_exc()
+            answer(error=str(error) if is_ours(error) else f"{type(error).__name__}: {error}")
+        else:
+            result.values = {name: _finite(value) for name, value in result.values.items()}
+            answer(result=asdict(result), machine=machine_facts())
 
 
 def _finite(value: float | None) -> float | None:
@@ -67,4 +66,4 @@ def machine_facts() -> dict:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

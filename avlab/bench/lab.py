@@ -6,6 +6,7 @@ from pathlib import Path
 
 from avlab.bench.base import Context, NotMeasured
 from avlab.bench.rounds import Block
+from avlab.config import RunConfig
 from avlab.engine.build import Built, build
 from avlab.engine.engine import StepReport
 from avlab.engine.request import Request
@@ -15,12 +16,31 @@ from avlab.workloads import Moment, open_workload
 
 Prompt = tuple[list[int], str]  # tokens, kind
 WASHOUT = 4  # steps after a switch of policy that are not counted
-_device_and_dtype = ["cpu", "none"]
+_built: dict[RunConfig, Built] = {}  # at most one, kept for the next measure that this process takes
 
 
 def ran_on() -> tuple[str, str]:
     """Device and dtype of the engine that this process built."""
-    return _device_and_dtype[0], _device_and_dtype[1]
+    for built in _built.values():
+        return str(built.engine.target.device), built.dtype
+    return "cpu", "none"
+
+
+def _build(context: Context, own_costs: bool) -> Built:
+    """An engine as good as new."""
+    config, shared = context.config, Path(context.costs)
+    if config not in _built or own_costs:
+        _built.clear()
+        known = config.changed(costs=str(shared)) if shared.is_file() and config.costs is None else config
+        built = _built[config] = build(config if own_costs else known, context.progress)
+        if known is config and config.costs is None and not own_costs:
+            built.costs.save(shared)
+    engine = _built[config].engine
+    for request in [*engine.queue, *(s.request for s in engine.sequences)]:
+        engine.cancel(request.id)
+    engine.policies.clear()
+    engine.set_policy(Arm("none"))
+    return _built[config]
 
 
 class Lab:
@@ -28,17 +48,11 @@ class Lab:
 
     def __init__(self, context: Context, own_costs: bool = False):
         """own_costs: time steps here, as a worker does at its start, and not in a process before."""
-        config, shared = context.config, Path(context.costs)
-        if not own_costs and config.costs is None and shared.is_file():
-            config = config.changed(costs=str(shared))
-        self.built: Built = build(config, context.progress)
-        if config.costs is None and not own_costs:
-            self.built.costs.save(shared)
-        self.config, self.engine, self.text = config, self.built.engine, self.built.text
-        _device_and_dtype[:] = [str(self.engine.target.device), self.built.dtype]
-        self.temperature, self.top_p, self.concurrency = config.temperature, config.top_p, 0
-        self.max_new_tokens = config.max_new_tokens
-        self.prompts: Iterator[Prompt] = self.workload(config.workload)
+        self.built, self.config = _build(context, own_costs), context.config
+        self.engine, self.text = self.built.engine, self.built.text
+        self.temperature, self.top_p, self.concurrency = self.config.temperature, self.config.top_p, 0
+        self.max_new_tokens = self.config.max_new_tokens
+        self.prompts: Iterator[Prompt] = self.workload(self.config.workload)
         self.count = 0
 
     def need_drafter(self) -> None:
@@ -46,14 +60,14 @@ class Lab:
         if self.engine.drafter is None:
             raise NotMeasured("there is no drafter for this target: give one with --drafter FOLDER.")
 
-    def workload(self, name: str) -> Iterator[Prompt]:
-        """Held-out prompts of a workload without end, encoded."""
+    def workload(self, name: str, longest: int = 1 << 30) -> Iterator[Prompt]:
+        """Held-out prompts of a workload without end, encoded; those of more tokens than `longest` are left out."""
         stream = open_workload(name, seed=self.config.seed).stream
         room = self.engine.target.length - self.engine.K - (self.config.max_new_tokens or 0)
         while True:
             prompt = stream.take(Moment(0.0))
             tokens = self.text.encode(prompt.messages)
-            if len(tokens) < room:
+            if len(tokens) < min(room, longest + 1):
                 yield tokens, prompt.kind
 
     def clear(self) -> None:

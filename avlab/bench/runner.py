@@ -2,23 +2,22 @@
 
 import json
 import os
-import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 from avlab.bench import report
 from avlab.bench.base import BenchError, Measure, Outcome, Progress, all_measures, choose
 from avlab.bench.cache import Cache, key_of
+from avlab.bench.process import Child
 from avlab.config import RunConfig
-from avlab.workers.processes import PROJECT, end_tree, tail, worker_environment
+from avlab.workers.processes import PROJECT, worker_environment
 
 FOLDER = PROJECT / "build" / "bench"
 PAGE = PROJECT / "docs" / "benchmarks.md"
-LONGEST = {True: 600.0, False: 7200.0}  # seconds a measure may take, quick or full, before it is given up
+LONGEST = 7200.0  # seconds that a measure may take before it is given up
+QUICK, LEAST = 590.0, 10.0  # seconds of the quick form; with fewer left a measure is not begun
 Take = Callable[[Measure, Progress], Outcome]
 
 
@@ -55,15 +54,24 @@ def main(
 
 
 def run(measures: list[Measure], quick: bool, fresh: bool, config: RunConfig) -> list[Outcome]:
-    """Outcomes of measures in their order; those measured before with all the same are taken from the cache."""
-    environment = worker_environment(config)
-    plain = config.model_dump(mode="json")
+    """Outcomes of measures in their order; those measured before with all the same are taken from the cache.
+
+    The full form gives every measure a process of its own; the quick one shares a process between them.
+    """
+    environment, plain = worker_environment(config), config.model_dump(mode="json")
     costs = FOLDER / f"costs-{key_of(None, plain, environment, quick)}.json"
     if fresh:
         costs.unlink(missing_ok=True)
     warn_if_busy()
+    began, children = time.monotonic(), []
 
     def take(measure: Measure, progress: Progress) -> Outcome:
+        left = began + QUICK - time.monotonic() if quick else LONGEST
+        if left < LEAST:
+            return Outcome(measure.name, problem="not measured: the quick form's ten minutes were over")
+        if not (children and quick and not measure.alone and children[-1].alive):
+            close()
+            children.append(Child(environment, FOLDER / f"{measure.name}.log"))
         order = {
             "measure": measure.name,
             "config": plain,
@@ -71,11 +79,21 @@ def run(measures: list[Measure], quick: bool, fresh: bool, config: RunConfig) ->
             "folder": str(FOLDER),
             "costs": str(costs),
         }
-        return in_child(order, environment, progress, LONGEST[quick])
+        outcome = children[-1].take(order, progress, left)
+        if measure.alone:
+            close()
+        return outcome
+
+    def close() -> None:
+        while children:
+            children.pop().close()
 
     keys = {each.name: key_of(each, plain, environment, quick) for each in measures}
-    with report.progress_bars(len(measures)) as bars:
-        return collect(measures, keys, Cache(FOLDER / "results.json", fresh), take, bars)
+    try:
+        with report.progress_bars(len(measures)) as bars:
+            return collect(measures, keys, Cache(FOLDER / "results.json", fresh), take, bars)
+    finally:
+        close()
 
 
 def collect(
@@ -104,55 +122,6 @@ def collect(
         bars.end(measure.about, outcome)
         outcomes.append(outcome)
     return outcomes
-
-
-def in_child(order: dict[str, Any], environment: dict[str, str], progress: Progress, limit: float) -> Outcome:
-    """Take one measure in a process with a worker's environment."""
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    log = FOLDER / f"{order['measure']}.log"
-    outcome = Outcome(order["measure"], problem="failed: its process ended without a word", failed=True)
-    with log.open("wb") as errors:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "avlab.bench.child"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            cwd=PROJECT,
-            env=environment,
-            start_new_session=True,
-        )
-        timer = threading.Timer(limit, end_tree, (process.pid,))
-        timer.daemon = True
-        timer.start()
-        try:
-            assert process.stdin and process.stdout
-            process.stdin.write(json.dumps(order) + "\n")
-            process.stdin.close()
-            for line in process.stdout:
-                said = json.loads(line)
-                if "progress" in said:
-                    progress(*said["progress"])
-                elif "absent" in said:
-                    outcome.problem, outcome.failed = said["absent"], False
-                elif "error" in said:
-                    outcome.problem = f"failed: {said['error']}"
-                else:
-                    outcome = Outcome.from_dict(
-                        {"measure": order["measure"], "machine": said["machine"], **said["result"]}
-                    )
-            process.wait()
-        except OSError:  # it ended before it read its order
-            process.wait()
-        finally:
-            expired = not timer.is_alive()
-            timer.cancel()
-            end_tree(process.pid)
-    if outcome.failed and expired:
-        outcome.problem = f"failed: it took more than {limit:g} s and was given up"
-    elif outcome.failed and (last := tail(log)):
-        outcome.problem += f" ({last[-1].strip()})" if "without a word" in outcome.problem else ""
-    return outcome
 
 
 def warn_if_busy() -> None:

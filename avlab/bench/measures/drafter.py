@@ -50,7 +50,7 @@ def measure(context: Context) -> Result:
     sources = {OWN: own, HELD_OUT: lab.prompts}
     rows, tallies = [], {}
     for source, prompts in sources.items():
-        for temperature in TEMPERATURES:
+        for temperature in context.pick((1.0,), TEMPERATURES) if source == HELD_OUT else TEMPERATURES:
             lab.prompts, lab.temperature = prompts, temperature
             lab.begin(16, f"fixed:{K}")
             tally = tallies[source, temperature] = Tally(K)

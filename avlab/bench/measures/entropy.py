@@ -8,6 +8,27 @@ from avlab.workloads import kinds
 BARS = tuple(Bar(f"entropy-{name}", f"output entropy of {name}, temperature 1", "nats") for name in kinds())
 
 
+def _by_kind(context: Context, lab, seen: list) -> tuple[dict[str, float | None], list[list]]:
+    """Values and rows of the table; seen: the entropies [N] of every call since it was cleared."""
+    wanted, rows = context.pick(300, 8000), []
+    values: dict[str, float | None] = {}
+    for name, kind in kinds().items():
+        lab.prompts = lab.workload(name)
+        lab.begin(context.pick(8, 32))
+        found: list[float] = []
+        while len(found) < wanted:
+            seen.clear()
+            report, _ = lab.step()
+            entropy = [value for rows_ in seen for value in rows_.tolist()]
+            if len(entropy) == len(report.emitted):  # one row a request: nothing was drafted
+                found += entropy
+            context.progress(name, min(len(found), wanted), wanted)
+        values[f"entropy-{name}"] = float(np.mean(found))
+        low, middle, high = np.quantile(found, [0.25, 0.5, 0.9])
+        rows.append([name, kind.rung, len(found), *np.round([np.mean(found), low, middle, high], 3).tolist()])
+    return values, rows
+
+
 def measure(context: Context) -> Result:
     """Mean entropy of the distribution each token was drawn from, no speculation."""
     import torch
@@ -25,21 +46,10 @@ def measure(context: Context) -> Result:
         return rows
 
     target.logits = logits
-    wanted, rows, values = context.pick(600, 8000), [], {}
-    for name, kind in kinds().items():
-        lab.prompts, seen[:] = lab.workload(name), []
-        lab.begin(context.pick(8, 32))
-        found: list[float] = []
-        while len(found) < wanted:
-            seen.clear()
-            report, _ = lab.step()
-            entropy = torch.cat(seen)
-            if len(entropy) == len(report.emitted):  # one row a request: nothing was drafted
-                found += entropy.tolist()
-            context.progress(name, min(len(found), wanted), wanted)
-        values[f"entropy-{name}"] = float(np.mean(found))
-        low, middle, high = np.quantile(found, [0.25, 0.5, 0.9])
-        rows.append([name, kind.rung, len(found), *np.round([np.mean(found), low, middle, high], 3).tolist()])
+    try:
+        values, rows = _by_kind(context, lab, seen)
+    finally:
+        del target.logits  # the class's own again
     columns = ["kind", "rung", "tokens", "mean", "lower quartile", "median", "upper decile"]
     return Result(
         values, [Table("Entropy of the target's distribution by generated token, nats", columns, rows)]

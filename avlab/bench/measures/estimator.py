@@ -24,10 +24,10 @@ def measure(context: Context) -> Result:
     lab.need_drafter()
     engine, K = lab.engine, lab.engine.K
     lab.begin(16, "adaptive")
-    lab.learn(context.pick(250, 2000), lambda done, total: context.progress("learning", done, total))
+    lab.learn(context.pick(210, 2000), lambda done, total: context.progress("learning", done, total))
     frozen = engine.policy.estimator.coefficients
     engine.set_policy(Arm.parse(f"fixed:{K}"))
-    wanted, slots, count = context.pick(3000, 50_000), [], 0
+    wanted, slots, count = context.pick(2000, 50_000), [], 0
     while count < wanted:
         report, _ = lab.step()
         if report.slots is not None:

@@ -3,14 +3,15 @@
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import numpy as np
 
 from avlab.bench.base import Bar, Context, Measure, Result, Table
-from avlab.bench.rounds import spread
+from avlab.bench.rounds import schedule, spread
 
-WASHOUT = 20  # steps at the head of a block in which prompts are read
+WASHOUT = 2  # steps at the head of a block that are not counted
 PHASES = ("draft", "verify", "sample", "decide", "report")
 PARTS = ("feature", "predict", "budget and allocate", "observe and refit")
 BARS = (
@@ -21,12 +22,17 @@ BARS = (
 
 
 class Wire:
-    """Stands for the worker's outbox: frames are encoded as for sending, steps are kept."""
+    """Stands for the worker's outbox: frames are encoded as for sending, steps are kept.
+
+    The loop asks for commands before every step; `turn` is called then, and ends the run by returning True.
+    """
 
     lost = ""
 
-    def __init__(self):
-        self.steps = []
+    def __init__(self, turn: Callable[[], bool]):
+        self.steps: list = []
+        self.turn = turn
+        self.over = threading.Event()
 
     def put(self, frame) -> None:
         from avlab.workers import messages as m
@@ -36,15 +42,20 @@ class Wire:
             self.steps += frame.steps
 
     def commands(self) -> list:
+        if self.turn():
+            self.over.set()
         return []
 
     def wait(self, seconds: float) -> None:
         time.sleep(seconds)
 
 
-def instrument(engine) -> dict[str, float]:
-    """Time the adaptive policy's parts from now on; milliseconds by part, growing as the engine serves."""
-    spent: dict[str, float] = defaultdict(float)
+def instrument(engine) -> dict[int, dict[str, float]]:
+    """Time the adaptive policy's parts from now on: milliseconds by step and part, growing as the engine serves."""
+    spent: dict[int, dict[str, float]] = defaultdict(lambda: dict.fromkeys(PARTS, 0.0))
+
+    def add(part: str, ms: float) -> None:
+        spent[engine.step_number - 1][part] += ms  # the engine counts a step as it begins
 
     def timed(owner, name: str, part: str) -> None:
         method = getattr(owner, name)
@@ -54,7 +65,7 @@ def instrument(engine) -> dict[str, float]:
             try:
                 return method(*given)
             finally:
-                spent[part] += (time.perf_counter() - began) * 1e3
+                add(part, (time.perf_counter() - began) * 1e3)
 
         setattr(owner, name, run)
 
@@ -65,74 +76,98 @@ def instrument(engine) -> dict[str, float]:
 
     def noted(*given):
         drafts = propose(*given)
-        spent[PARTS[0]] += drafts.feature_ms
+        add(PARTS[0], drafts.feature_ms)
         return drafts
 
     engine.drafter.propose = noted
     return spent
 
 
+def serve(lab, blocks: list[float], steps: int, progress: Callable[[float, float], None]) -> list:
+    """The worker's own loop, top-p switched every `steps` steps as `blocks` say; the rows of its ledger."""
+    from avlab.workers.serving import Server, open_traffic
+
+    engine, config = lab.engine, lab.config.changed(arrival="closed:16", policy="adaptive")
+    began, first = time.monotonic(), []
+
+    def turn() -> bool:
+        if not first and engine.running and all(s.decoding for s in engine.sequences):
+            first.append(engine.step_number)  # every prompt is in the cache: the first block begins
+        place = (engine.step_number - first[0]) // steps if first else 0
+        top_p = blocks[min(place, len(blocks) - 1)]
+        if server.config.top_p != top_p:
+            server.config = server.config.changed(top_p=top_p)
+        for sequence in engine.sequences:
+            sequence.request.top_p = top_p
+        progress(place, len(blocks))
+        return place >= len(blocks)
+
+    wire = Wire(turn)
+    order = SimpleNamespace(
+        config=config,
+        outbox=wire,
+        clock=lambda: time.monotonic() - began,
+        asked_to_stop=wire.over,
+        event=lambda *given: None,
+        state="",
+        step=0,
+    )
+    server = Server(order, engine, lab.text, open_traffic(config), engine.K)
+    server.run()
+    return [step for step in wire.steps if first[0] <= step.step < first[0] + steps * len(blocks)]
+
+
 def measure(context: Context) -> Result:
     """The worker's own loop at 16 requests, in alternating blocks with and without top-p."""
     from avlab.bench.lab import Lab
-    from avlab.workers.serving import Server, open_traffic
 
     lab = Lab(context)
     lab.need_drafter()
+    engine = lab.engine
     lab.begin(16, "adaptive")
     lab.learn(context.pick(40, 200), lambda done, total: context.progress("learning", done, total))
     lab.clear()
-    spent = instrument(lab.engine)
-    rounds, seconds = context.pick(3, 8), context.pick(4.0, 12.0)
-    shares: dict[float, list[float]] = {1.0: [], 0.95: []}
-    estimation: list[float] = []
-    phases = {1.0: [], 0.95: []}
-    parts = []
-    for done, top_p in enumerate([1.0, 0.95] * rounds):
-        context.progress("steps of the worker", done, 2 * rounds)
-        config = lab.config.changed(
-            top_p=top_p, arrival="closed:16", duration=seconds, seed=done, policy="adaptive"
+    rounds, length = context.pick(3, 10), context.pick(24, 60)
+    blocks = [top_p for _, top_p in schedule((1.0, 0.95), rounds)]
+    spent = instrument(engine)
+    try:
+        steps = serve(
+            lab, blocks, length, lambda done, total: context.progress("the worker's steps", done, total)
         )
-        began, wire = time.monotonic(), Wire()
-        order = SimpleNamespace(
-            config=config,
-            outbox=wire,
-            clock=lambda began=began: time.monotonic() - began,
-            asked_to_stop=threading.Event(),
-            event=lambda *given: None,
-            state="",
-            step=0,
-        )
-        spent.clear()
-        Server(order, lab.engine, lab.text, open_traffic(config), lab.engine.K).run()
-        ledger = np.array([[getattr(s, f"{p}_ms") for p in PHASES] for s in wire.steps])
-        part = np.array([spent[name] for name in PARTS])
-        estimation.append(100 * part.sum() / ledger.sum())
-        counted = ledger[min(WASHOUT, len(ledger) // 2) :]
-        shares[top_p].append(100 * counted[:, 2:].sum() / counted.sum())
-        phases[top_p].append(counted.mean(0))
-        parts.append(part / len(ledger))
-    context.progress("steps of the worker", 1, 1)
+    finally:
+        del engine.drafter.propose  # the class's own again
+    ledger = np.array([[getattr(step, f"{phase}_ms") for phase in PHASES] for step in steps])
+    ledger = ledger.reshape(len(blocks), length, len(PHASES))[:, WASHOUT:]  # [blocks, steps, phases]
+    parts = np.array([[spent[step.step][name] for name in PARTS] for step in steps])
+    parts = parts.reshape(len(blocks), length, len(PARTS))[:, WASHOUT:]
+    total = ledger.sum((1, 2))  # [blocks]
+    share = 100 * ledger[:, :, 2:].sum((1, 2)) / total
+    estimation = 100 * parts.sum((1, 2)) / total
+    cut = np.array(blocks) < 1
     rows = [
-        [f"top-p {top_p:g}", *np.median(phases[top_p], 0).round(2).tolist(), spread(shares[top_p])]
-        for top_p in (1.0, 0.95)
+        [
+            name,
+            *np.median(ledger[which].mean(1), 0).round(2).tolist(),
+            spread(share[which]),
+            spread(estimation[which]),
+        ]
+        for name, which in (("temperature 1", ~cut), ("with top-p 0.95", cut))
     ]
-    ledger_table = Table(
-        "Ledger of a step, ms (adaptive, 16 requests, temperature 1); share of sample, decide and report",
-        ["sampling", *PHASES, "% of the step"],
-        rows,
+    columns = ["sampling", *PHASES, "sample + decide + report, %", "estimation, %"]
+    title = f"Ledger of a step, ms: adaptive, 16 requests, {rounds} rounds of blocks of {length} steps"
+    inside = Table(
+        "Estimation inside `decide`, ms a step", list(PARTS), [parts.mean((0, 1)).round(3).tolist()]
     )
-    parts_table = Table("Inside `decide`, ms a step", list(PARTS), [np.median(parts, 0).round(3).tolist()])
     values = {
-        "overhead": float(np.median(shares[1.0])),
-        "overhead-top-p": float(np.median(shares[0.95])),
+        "overhead": float(np.median(share[~cut])),
+        "overhead-top-p": float(np.median(share[cut])),
         "estimation": float(np.median(estimation)),
     }
     notes = [
         "`draft` is the drafter's pass with its sequential part and the draws of draft tokens; `report` encodes every "
         "frame in the loop itself, where a worker's sending thread would."
     ]
-    return Result(values, [ledger_table, parts_table], notes)
+    return Result(values, [Table(title, columns, rows), inside], notes)
 
 
 MEASURES = (Measure("overhead", "what is not a forward pass", BARS, measure, 20),)

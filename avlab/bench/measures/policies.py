@@ -43,13 +43,13 @@ def measure_at(requests: int) -> Callable[[Context], Result]:
         lab.need_drafter()
         arms = arms_of(lab.engine.K)
         lab.begin(requests, SUBJECT)
-        lab.learn(context.pick(60, 400), lambda done, total: context.progress("learning", done, total))
-        rounds = context.pick(3, 20 if requests in FEW else 10)
-        seconds = context.pick(1.2, 6.0)
+        lab.learn(context.pick(40, 400), lambda done, total: context.progress("learning", done, total))
+        rounds = context.pick(2, 20 if requests in FEW else 10)
+        seconds, washout = context.pick(1.0, 6.0), context.pick(2, 4)
         blocks = switchback(
             arms,
             rounds,
-            lambda arm, number: lab.serve(arm, seconds, number),
+            lambda arm, number: lab.serve(arm, seconds, number, washout),
             lambda done, total: context.progress(f"blocks at {requests}", done, total),
             seed=requests,
         )
