@@ -80,8 +80,8 @@ def choose_drafter(config: RunConfig, target_folder_: Path) -> tuple[str, Path |
     if (folder / "config.json").is_file():
         return "llama", folder, None
     raise CheckpointError(
-        f"{folder} holds neither drafter.json nor config.json: --drafter takes a block drafter's folder, a small Llama "
-        "of the target's vocabulary, default, or none."
+        f"{folder} holds neither drafter.json nor config.json: --drafter takes a block drafter's folder, a small "
+        "Llama of the target's vocabulary, default, or none."
     )
 
 

@@ -13,6 +13,14 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 
+# the numbers that a rotary embedding of each kind needs beside its base
+ROPE_NUMBERS = {
+    "default": (),
+    "linear": ("factor",),
+    "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
+}
+
+
 class CheckpointError(Exception):
     """A checkpoint is missing, damaged or of a kind the engine does not serve. The message says what to do."""
 
@@ -67,34 +75,32 @@ def read_config(folder: Path) -> ModelConfig:
         raise CheckpointError(
             f"{path} asks for activation {raw['hidden_act']!r}; the reference engine has 'silu'."
         )
-    rope = dict(raw.get("rope_parameters") or raw.get("rope_scaling") or {})
-    kind = rope.pop("rope_type", rope.pop("type", "default"))
-    if kind not in ("default", "linear", "llama3"):
+    rope = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
+    kind = rope.get("rope_type", rope.get("type", "default")) if isinstance(rope, dict) else rope
+    if kind not in ROPE_NUMBERS:
         raise CheckpointError(
-            f"{path} asks for rotary scaling {kind!r}; known are default, linear and llama3."
+            f"{path} asks for rotary scaling {kind!r}; known are {', '.join(ROPE_NUMBERS)}."
         )
-    theta = float(rope.pop("rope_theta", raw.get("rope_theta", 10000.0)))
     end = raw.get("eos_token_id")
     generation = folder / "generation_config.json"
     if generation.exists():
         end = read_json(generation).get("eos_token_id", end)
     try:
-        return ModelConfig(
+        hidden, heads = int(raw["hidden_size"]), int(raw["num_attention_heads"])
+        config = ModelConfig(
             vocabulary=int(raw["vocab_size"]),
-            hidden=int(raw["hidden_size"]),
+            hidden=hidden,
             intermediate=int(raw["intermediate_size"]),
             layers=int(raw["num_hidden_layers"]),
-            heads=int(raw["num_attention_heads"]),
-            kv_heads=int(raw.get("num_key_value_heads") or raw["num_attention_heads"]),
-            head_dim=int(raw.get("head_dim") or raw["hidden_size"] // raw["num_attention_heads"]),
+            heads=heads,
+            kv_heads=int(raw.get("num_key_value_heads") or heads),
+            head_dim=int(raw.get("head_dim") or hidden // max(heads, 1)),
             max_positions=int(raw.get("max_position_embeddings", 2048)),
             norm_epsilon=float(raw.get("rms_norm_eps", 1e-6)),
-            rope_theta=theta,
-            rope_scaling=tuple(
-                sorted((name, float(value)) for name, value in rope.items() if kind != "default")
-            ),
+            rope_theta=float(rope.get("rope_theta", raw.get("rope_theta", 10000.0))),
+            rope_scaling=tuple((name, float(rope[name])) for name in ROPE_NUMBERS[kind]),
             tied_embeddings=bool(raw.get("tie_word_embeddings", False)),
-            end_tokens=() if end is None else tuple(end) if isinstance(end, list) else (int(end),),
+            end_tokens=tuple(int(t) for t in (end if isinstance(end, list) else [end]) if t is not None),
         )
     except KeyError as missing:
         raise CheckpointError(f"{path} lacks {missing}: it is not a complete Llama configuration.") from None
@@ -102,14 +108,50 @@ def read_config(folder: Path) -> ModelConfig:
         raise CheckpointError(
             f"{path} holds a value that is not a number where one is due ({error})."
         ) from None
+    c = config
+    if min(c.vocabulary, c.hidden, c.intermediate, c.layers, c.heads, c.kv_heads, c.max_positions) < 1:
+        raise CheckpointError(f"{path} holds a size below 1: it is not a Llama configuration.")
+    if c.heads % c.kv_heads or c.head_dim % 2 or c.head_dim < 2:
+        raise CheckpointError(
+            f"{path} asks for {c.heads} heads of size {c.head_dim} that share {c.kv_heads} keys; the number of heads "
+            "must be a multiple of that of keys, and the size even."
+        )
+    return config
 
 
-def read_weights(folder: Path, dtype: torch.dtype, device: torch.device) -> dict[str, Tensor]:
+class Weights(dict[str, Tensor]):
+    """A checkpoint's tensors by name. `take` refuses what is missing or of another shape than is due."""
+
+    def __init__(self, folder: Path, tensors: dict[str, Tensor]):
+        super().__init__(tensors)
+        self.folder = folder
+
+    def take(self, name: str, *shape: int) -> Tensor:
+        """The tensor of this name. Raises CheckpointError if there is none, or it has another shape."""
+        if name not in self:
+            raise CheckpointError(f"{self.folder} has no tensor {name!r}: it is incomplete, fetch it again.")
+        if self[name].shape != shape:
+            raise CheckpointError(
+                f"{self.folder}: the tensor {name} is {tuple(self[name].shape)} where {shape} is due: the files do not "
+                "belong together, or to this model."
+            )
+        return self[name]
+
+    def maybe(self, name: str, *shape: int) -> Tensor | None:
+        """As `take`, but None if there is none."""
+        return self.take(name, *shape) if name in self else None
+
+
+def read_weights(folder: Path, dtype: torch.dtype, device: torch.device) -> Weights:
     """All tensors of the folder's safetensors files by name. Raises CheckpointError for absent or truncated files."""
     index = folder / "model.safetensors.index.json"
-    several = index.exists()
-    names = sorted(set(read_json(index).get("weight_map", {}).values())) if several else ["model.safetensors"]
-    weights: dict[str, Tensor] = {}
+    names = ["model.safetensors"]
+    if index.exists():
+        files = read_json(index).get("weight_map")
+        if not isinstance(files, dict) or not files:
+            raise CheckpointError(f"{index} names no files of weights: fetch the checkpoint again.")
+        names = sorted(set(map(str, files.values())))
+    weights = Weights(folder, {})
     for name in names:
         path = folder / name
         if not path.is_file():

@@ -2,21 +2,23 @@
 
 import time
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
 from avlab.engine import noise
-from avlab.engine.admission import Admission, Offer, Policy, make_policy
+from avlab.engine.admission import Policy, make_policy
 from avlab.engine.cache import Batch, KVCache
 from avlab.engine.drafters.base import Drafter, DraftInput, Drafts
+from avlab.engine.plan import StepPlan, plan_step
+from avlab.engine.report import Slots, StepReport, Stopwatch
 from avlab.engine.request import Finished, Request, Sequence, check
-from avlab.engine.sampler import SamplingParameters, speculative_sample
+from avlab.engine.sampler import speculative_sample
 from avlab.engine.target import Target
 from avlab.policies import Arm
 from avlab.speculation.costs import CostTable
-from avlab.speculation.estimator import REFIT_INTERVAL, Refit
+from avlab.speculation.estimator import REFIT_INTERVAL, labels
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,60 +32,6 @@ class EngineConfig:
     prompt_chunk: int = 256
     new_request: str = "one"
     refit_interval: int = REFIT_INTERVAL
-
-
-@dataclass(slots=True)
-class Slots:
-    """The raw draft slots of a step, [B, K] or [B]: what happened to every scheduled draft. label: -1 is censored."""
-
-    request: np.ndarray
-    kind: list[str]
-    temperature: np.ndarray
-    scheduled: np.ndarray
-    admitted: np.ndarray
-    accepted: np.ndarray
-    feature: np.ndarray
-    estimate: np.ndarray | None
-    head: np.ndarray | None
-    label: np.ndarray
-    tokens: np.ndarray
-
-
-@dataclass(slots=True)
-class StepReport:
-    """Everything one step did. Milliseconds by phase; vectors by position have K entries."""
-
-    step: int
-    arm: str
-    running: int
-    waiting: int
-    emitting: int = 0
-    prompt_tokens: int = 0
-    target_tokens: int = 0
-    drafted: int = 0
-    tokens: int = 0
-    admission: Admission | None = None
-    slots: Slots | None = None
-    emitted: list[tuple[Request, list[int]]] = field(default_factory=list)
-    finished: list[Finished] = field(default_factory=list)
-    refit: Refit | None = None
-    ms: dict[str, float] = field(
-        default_factory=lambda: dict.fromkeys(("draft", "verify", "sample", "decide"), 0.0)
-    )
-
-
-class Stopwatch:
-    """Adds the time since the last lap to a phase."""
-
-    def __init__(self, ms: dict[str, float], device: torch.device):
-        self.ms, self.device, self.last = ms, device, time.perf_counter()
-
-    def lap(self, phase: str) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-        now = time.perf_counter()
-        self.ms[phase] += (now - self.last) * 1e3
-        self.last = now
 
 
 class Engine:
@@ -109,9 +57,7 @@ class Engine:
         self.policies: dict[str, Policy] = {}
         self.clock = time.monotonic
         self.step_number = 0
-        self.mean_estimate = np.ones(
-            self.K
-        )  # running mean of estimates by position, for --new-request running-mean
+        self.mean_estimate = np.ones(self.K)  # running mean by position, for --new-request running-mean
         self.set_policy(arm)
 
     # ---- between steps ----------------------------------------------------------------------------------------
@@ -165,86 +111,48 @@ class Engine:
             return report
         self.step_number += 1
         watch = Stopwatch(report.ms, self.target.device)
-        ready = [s for s in self.sequences if s.decoding]
-        chunks = (
-            self._prompt_chunks()
-        )  # prompt tokens each sequence computes this step, 0 for those that decode
-        completing = sum(
-            0 < n == s.prompt_length - s.cached for s, n in zip(self.sequences, chunks, strict=True)
-        )
-        offer = Offer(
-            scheduled=np.array([self._schedulable(s) for s in ready], dtype=np.int64),
-            earlier=np.array([s.earlier for s in ready]).reshape(len(ready), self.K),
-            requests=len(ready),
-            emitting=len(ready) + completing,
-            other_tokens=len(ready) + sum(chunks),
-        )
-        depth = self.policy.depth(offer) if ready else 0
-        offer.scheduled = np.minimum(offer.scheduled, depth)
-        seeds = np.array([s.request.seed % 2**64 for s in self.sequences], dtype=np.uint64)
-        counters = np.array([s.draws for s in self.sequences])
-        parameters = self._parameters(self.sequences)
-        place = np.flatnonzero([s.decoding for s in self.sequences])  # where the ready requests stand
+        plan = plan_step(self.sequences, self.K, self.room, self.config.prompt_chunk, self.target.device)
+        offer, N = plan.offer, len(plan.sequences)
+        depth = self.policy.depth(offer) if len(plan.ready) else 0
+        offer.scheduled = np.minimum(offer.scheduled, depth)  # [B]
         watch.lap("decide")
 
-        # propose: drafts [B, depth] and their distributions
-        drafts = None
-        if depth:
-            drafts = self._propose(
-                ready, depth, seeds[place], counters[place], parameters.temperature[self._tensor(place)]
-            )
-            watch.lap("draft")
+        # propose: draft tokens [B, depth] and the distributions they were drawn from
+        drafts = self._propose(plan, depth) if depth else None
+        watch.lap("draft")
+        if drafts:
             report.ms["draft"] -= drafts.feature_ms
             report.ms["decide"] += drafts.feature_ms
 
-        # estimate and admit: prefix lengths [B]
+        # estimate and admit: acceptance estimates [B, K], prefix lengths [B]
         estimate = self.policy.estimate(drafts.feature, drafts.head) if drafts else None
-        admission = self.policy.admit(estimate, offer) if ready else None
+        admission = self.policy.admit(estimate, offer) if len(plan.ready) else None
+        admitted = np.zeros(N, dtype=np.int64)
+        admitted[plan.ready] = admission.admitted if admission else 0
         watch.lap("decide")
 
         # verify: one ragged pass over newest tokens, admitted drafts and prompt chunks
-        admitted = np.zeros(len(self.sequences), dtype=np.int64)
-        if admission is not None:
-            admitted[place] = admission.admitted
-        logits, final, first = self._verify(drafts, place, chunks, admitted)
+        logits, states, first = self._verify(plan, drafts, admitted)
         watch.lap("verify")
 
-        # sample: accepted [B] and the target's own token [B]; a prompt's last row is a request without drafts
-        emits = [
-            s.decoding or 0 < n == s.prompt_length - s.cached
-            for s, n in zip(self.sequences, chunks, strict=True)
-        ]
-        emitting = np.flatnonzero(emits)
-        accepted = np.zeros(len(self.sequences), dtype=np.int64)
-        own = np.zeros(len(self.sequences), dtype=np.int64)
-        if len(emitting):
-            draft_row = np.zeros(len(self.sequences), dtype=np.int64)
-            draft_row[place] = np.arange(len(place))
-            kept, token = speculative_sample(
-                logits,
-                drafts,
-                self._tensor(draft_row[emitting]),
-                self._tensor(admitted[emitting]),
-                parameters.take(self._tensor(emitting)),
-                self._tensor(
-                    noise.uniforms(seeds[emitting], noise.ACCEPT, counters[emitting], max(self.K, 1))
-                ),
-                self._tensor(noise.uniforms(seeds[emitting], noise.TOKEN, counters[emitting], 1)[:, 0]),
-            )
-            accepted[emitting], own[emitting] = kept.cpu().numpy(), token.cpu().numpy()
-        rows = self._tensor(first + accepted + np.maximum(np.array(chunks) - 1, 0))
-        self.states[[s.slot for s in self.sequences]] = final[rows]
-        drawn = drafts.tokens.cpu().numpy() if drafts else np.zeros((len(ready), 0), dtype=np.int64)
-        limit = self._extend(report, chunks, emits, accepted, own, drawn)
+        # sample: accepted drafts and the target's own token, [N]; a prompt's last row is a request without drafts
+        accepted, own = self._sample(plan, logits, drafts, admitted)
+        last = (
+            first + accepted + np.maximum(np.array(plan.chunks) - 1, 0)
+        )  # each sequence's last verified row
+        self.states[[s.slot for s in plan.sequences]] = states[self._tensor(last)]
+        drawn = drafts.tokens.cpu().numpy() if drafts else np.zeros((len(plan.ready), 0), dtype=np.int64)
+        limit = self._extend(report, plan, accepted, own, drawn)
         watch.lap("sample")
 
         # observe: labels through the first rejection, not past what was admitted or what was emitted
-        report.prompt_tokens, report.target_tokens = sum(chunks), offer.other_tokens + int(admitted.sum())
+        report.prompt_tokens, report.target_tokens = (
+            sum(plan.chunks),
+            offer.other_tokens + int(admitted.sum()),
+        )
         report.drafted, report.admission = depth, admission
         if drafts:
-            self._observe(
-                report, ready, drafts, estimate, offer, admission, accepted[place], limit[place], drawn
-            )
+            report.slots = self._observe(plan, drafts, estimate, admission, accepted, limit, drawn)
         report.refit = self.policy.end_step()
         report.finished += [self._end(s, reason) for s in list(self.sequences) if (reason := self._over(s))]
         watch.lap("decide")
@@ -257,132 +165,107 @@ class Engine:
             sequence = Sequence(request, self.cache.acquire(), list(request.tokens), earlier)
             sequence.admitted_at = self.clock()
             self.sequences.append(sequence)
-        self.sequences.sort(key=lambda s: s.slot)
+            self.sequences.sort(key=lambda s: s.slot)
 
-    def _prompt_chunks(self) -> list[int]:
-        left, chunks = self.config.prompt_chunk, []
-        for s in self.sequences:
-            chunks.append(min(left, max(s.prompt_length - s.cached, 0)))
-            left -= chunks[-1]
-        return chunks
-
-    def _schedulable(self, s: Sequence) -> int:
-        """The most drafts that can still be of use: one less than the tokens the request may emit."""
-        return max(0, min(self.K, s.remaining - 1, self.room - len(s.tokens) - 1))
-
-    def _parameters(self, sequences: list[Sequence]) -> SamplingParameters:
-        requests = [s.request for s in sequences]
-        return SamplingParameters(
-            torch.tensor([r.temperature for r in requests], device=self.target.device),
-            torch.tensor([r.top_k for r in requests], device=self.target.device),
-            torch.tensor([r.top_p for r in requests], device=self.target.device),
-        )
-
-    def _propose(self, ready, depth: int, seeds, counters, temperature) -> Drafts:
-        device = self.target.device
+    def _propose(self, plan: StepPlan, depth: int) -> Drafts:
+        device, ready, decoding = self.target.device, plan.ready, plan.decoding
         inputs = DraftInput(
-            slots=[s.slot for s in ready],
-            starts=[s.cached for s in ready],
-            newest=torch.tensor([s.tokens[-1] for s in ready], device=device),
-            states=self.states[[s.slot for s in ready]],
-            temperature=temperature,
-            uniforms=self._tensor(noise.uniforms(seeds, noise.DRAFT, counters, depth)),
+            slots=[s.slot for s in decoding],
+            starts=[s.cached for s in decoding],
+            newest=torch.tensor([s.tokens[-1] for s in decoding], device=device),
+            states=self.states[[s.slot for s in decoding]],
+            temperature=plan.parameters.temperature[self._tensor(ready)],
+            uniforms=self._tensor(
+                noise.uniforms(plan.seeds[ready], noise.DRAFT, plan.counters[ready], depth)
+            ),
             cache=self.cache,
-            history=[s.tokens for s in ready],
+            history=[s.tokens for s in decoding],
         )
         return self.drafter.propose(inputs, depth)
 
-    def _tensor(self, values: np.ndarray) -> torch.Tensor:
-        return torch.from_numpy(values).to(self.target.device)
-
-    def _verify(self, drafts, place, chunks, admitted):
-        """Logits of the rows that are sampled from, [N, V]; states of every row; each sequence's first row."""
-        tokens, counts, wanted, row = [], [], [], 0
-        drawn = drafts.tokens.tolist() if drafts else None
-        order = {int(p): i for i, p in enumerate(place)}
-        for i, (s, n) in enumerate(zip(self.sequences, chunks, strict=True)):
-            if s.decoding:
-                new = [s.tokens[-1], *(drawn[order[i]][: admitted[i]] if drawn else ())]
-                wanted += range(row, row + len(new))
-            else:
-                new = s.tokens[s.cached : s.cached + n]
-                if n and n == s.prompt_length - s.cached:
-                    wanted.append(row + n - 1)
-            tokens += new
-            counts.append(len(new))
-            row += len(new)
+    def _verify(self, plan: StepPlan, drafts: Drafts | None, admitted: np.ndarray):
+        """Logits of the rows that are sampled from, [M, V]; states of every row, [R, S * hidden]; first rows, [N]."""
         device = self.target.device
-        live = [i for i, n in enumerate(counts) if n]
-        batch = Batch.build(
-            [self.sequences[i].slot for i in live],
-            [self.sequences[i].cached for i in live],
-            [counts[i] for i in live],
-            self.target.dtype,
-            device,
-        )
+        tokens, counts, wanted = plan.rows(drafts.tokens.tolist() if drafts else [], admitted)
+        slots, starts = [s.slot for s in plan.sequences], [s.cached for s in plan.sequences]
+        batch = Batch.build(slots, starts, counts, self.target.dtype, device)
         final, tapped = self.target.forward(torch.tensor(tokens, device=device), batch, self.cache, self.taps)
-        logits = self.target.logits(final if len(wanted) == len(final) else final[wanted])
-        first = np.cumsum(counts) - np.array(counts)
-        first = np.minimum(first, len(final) - 1)  # a sequence that waits for its prompt's turn has no row
-        return logits, torch.cat([final, *tapped], 1), first
+        logits = self.target.logits(final if len(wanted) == len(tokens) else final[wanted])
+        return logits, torch.cat([final, *tapped], 1), np.cumsum(counts) - counts
 
-    def _extend(self, report, chunks, emits, accepted, own, drawn) -> np.ndarray:
-        """Append what was emitted, stop at end-of-text; returns from which position on slots have no label, [B]."""
-        limit = np.full(len(self.sequences), self.K, dtype=np.int64)
-        end, ready, now = self.target.config.end_tokens, 0, self.clock()
-        for i, s in enumerate(self.sequences):
-            decoding = s.decoding
-            s.cached += chunks[i] if not decoding else 1 + int(accepted[i])
-            index, ready = ready, ready + decoding
-            s.emitted = []
-            if not emits[i]:
+    def _sample(self, plan: StepPlan, logits, drafts: Drafts | None, admitted: np.ndarray):
+        """Drafts accepted and the target's own token, [N] each; 0 for sequences that emit nothing."""
+        accepted, own = np.zeros((2, len(plan.sequences)), dtype=np.int64)
+        who = plan.emitting
+        if len(who):
+            draft_row = np.zeros(len(plan.sequences), dtype=np.int64)
+            draft_row[plan.ready] = np.arange(len(plan.ready))
+            seeds, counters = plan.seeds[who], plan.counters[who]
+            kept, token = speculative_sample(
+                logits,
+                drafts,
+                self._tensor(draft_row[who]),
+                self._tensor(admitted[who]),
+                plan.parameters.take(self._tensor(who)),
+                self._tensor(noise.uniforms(seeds, noise.ACCEPT, counters, max(self.K, 1))),
+                self._tensor(noise.uniforms(seeds, noise.TOKEN, counters, 1)[:, 0]),
+            )
+            accepted[who], own[who] = kept.cpu().numpy(), token.cpu().numpy()
+        return accepted, own
+
+    def _extend(self, report: StepReport, plan: StepPlan, accepted, own, drawn) -> np.ndarray:
+        """Append what was emitted, stop at end-of-text; returns from which position on slots have no label, [N]."""
+        limit = np.full(len(plan.sequences), self.K, dtype=np.int64)
+        end, now, emits, drafts = self.target.config.end_tokens, self.clock(), set(plan.emitting), iter(drawn)
+        for i, (s, chunk) in enumerate(zip(plan.sequences, plan.chunks, strict=True)):
+            draft = [] if chunk else next(drafts)[: accepted[i]].tolist()
+            s.cached += chunk or 1 + len(draft)
+            if i not in emits:
                 continue
-            new = [*(drawn[index, : accepted[i]].tolist() if decoding else ()), int(own[i])]
+            new = [*draft, int(own[i])]
             stop = next((j for j, token in enumerate(new) if token in end), None)
             if stop is not None:
                 new, limit[i] = new[: stop + 1], min(stop + 1, self.K)
                 accepted[i] = min(accepted[i], stop + 1)
             s.tokens += new
-            s.emitted, s.draws, s.steps = new, s.draws + 1, s.steps + 1
+            s.draws, s.steps = s.draws + 1, s.steps + 1
             s.drafts_accepted += int(accepted[i])
-            s.last_token_at = now
-            if s.first_token_at is None:
-                s.first_token_at = now
+            s.first_token_at, s.last_token_at = s.first_token_at or now, now
             report.emitting += 1
             report.tokens += len(new)
             report.emitted.append((s.request, new))
         return limit
 
-    def _observe(self, report, ready, drafts, estimate, offer, admission, accepted, limit, drawn) -> None:
-        K, depth = self.K, drafts.tokens.shape[1]
-        feature = np.full((len(ready), K), np.nan)
-        feature[:, :depth] = drafts.feature
-        if depth == K:
-            self.policy.observe(feature, accepted, admission.admitted, limit)
-        position = np.arange(K)
-        seen = np.minimum(admission.admitted, limit)[:, None]
-        labelled = (position <= accepted[:, None]) & (position < seen)
-        label = np.where(labelled, position < accepted[:, None], -1).astype(np.int8)
+    def _observe(self, plan: StepPlan, drafts, estimate, admission, accepted, limit, drawn) -> Slots:
+        """Teach the policy, remember the estimates for the next step's budget, and return the raw slots."""
+        decoding, accepted, limit = plan.decoding, accepted[plan.ready], limit[plan.ready]
+        feature = np.full((len(decoding), self.K), np.nan)
+        feature[:, : drafts.tokens.shape[1]] = drafts.feature
+        self.policy.observe(feature, accepted, admission.admitted, limit)
+        label, labelled = labels(accepted, admission.admitted, self.K, limit)
         if estimate is not None:
             self.mean_estimate = 0.95 * self.mean_estimate + 0.05 * estimate.mean(0)
-            for s, row in zip(ready, estimate, strict=True):
+            for s, row in zip(decoding, estimate, strict=True):
                 s.earlier = row
-        report.slots = Slots(
-            request=np.array([s.request.id for s in ready]),
-            kind=[s.request.kind for s in ready],
-            temperature=np.array([s.request.temperature for s in ready]),
-            scheduled=offer.scheduled,
+        return Slots(
+            request=np.array([s.request.id for s in decoding]),
+            kind=[s.request.kind for s in decoding],
+            temperature=np.array([s.request.temperature for s in decoding]),
+            scheduled=plan.offer.scheduled,
             admitted=admission.admitted,
             accepted=accepted,
             feature=feature,
             estimate=estimate,
             head=drafts.head,
-            label=label,
+            label=np.where(labelled, label, -1).astype(np.int8),
             tokens=drawn,
         )
 
+    def _tensor(self, values: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(values).to(self.target.device)
+
     def _over(self, s: Sequence) -> str | None:
-        if s.emitted and s.tokens[-1] in self.target.config.end_tokens:
+        if s.output_length and s.tokens[-1] in self.target.config.end_tokens:
             return "end"
         full = len(s.tokens) >= self.room
         return "length" if s.decoding and (s.remaining <= 0 or full) else None

@@ -1,7 +1,7 @@
 """What is asked of the engine, and what a request is while it is served."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -62,7 +62,6 @@ class Sequence:
     admitted_at: float = 0.0
     first_token_at: float | None = None
     last_token_at: float | None = None
-    emitted: list[int] = field(default_factory=list)  # this step's output tokens
 
     @property
     def prompt_length(self) -> int:

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from avlab.engine.cache import Batch, KVCache
-from avlab.engine.checkpoint import CheckpointError, ModelConfig, read_config, read_weights
+from avlab.engine.checkpoint import ModelConfig, Weights, read_config, read_weights
 from avlab.engine.linear import Linear
 
 
@@ -52,35 +52,46 @@ def rotate(x: Tensor, turn: Tensor) -> Tensor:
 class Layer:
     """One decoder layer: attention over the cache, then the gated MLP."""
 
-    def __init__(self, weights: dict[str, Tensor], prefix: str, config: ModelConfig):
+    def __init__(self, weights: Weights, prefix: str, config: ModelConfig):
         """From a checkpoint's tensors: projections joined, and reordered for rotation."""
+        c = self.config = config
+        H, Q, KV = c.hidden, c.heads * c.head_dim, c.kv_heads * c.head_dim
 
-        def take(name: str, heads: int = 0) -> tuple[Tensor, Tensor | None]:
-            weight, bias = _take(weights, f"{prefix}.{name}.weight"), weights.get(f"{prefix}.{name}.bias")
+        def take(name: str, rows: int, columns: int, heads: int = 0) -> tuple[Tensor, Tensor | None]:
+            weight = weights.take(f"{prefix}.{name}.weight", rows, columns)
+            bias = weights.maybe(f"{prefix}.{name}.bias", rows)
             if heads:
                 weight, bias = interleave(weight, heads), None if bias is None else interleave(bias, heads)
             return weight, bias
 
-        q, k = take("self_attn.q_proj", config.heads), take("self_attn.k_proj", config.kv_heads)
-        v = take("self_attn.v_proj")
+        q, k = take("self_attn.q_proj", Q, H, c.heads), take("self_attn.k_proj", KV, H, c.kv_heads)
+        v = take("self_attn.v_proj", KV, H)
         bias = None if q[1] is None else torch.cat([q[1], k[1], v[1]])
-        self.config = config
         self.qkv = Linear(torch.cat([q[0], k[0], v[0]]), bias)
-        self.out = Linear(*take("self_attn.o_proj"))
-        self.gate, self.up = Linear(*take("mlp.gate_proj")), Linear(*take("mlp.up_proj"))
-        self.down = Linear(*take("mlp.down_proj"))
-        self.attention_norm = _take(weights, f"{prefix}.input_layernorm.weight")
-        self.mlp_norm = _take(weights, f"{prefix}.post_attention_layernorm.weight")
+        self.out = Linear(*take("self_attn.o_proj", H, Q))
+        self.gate = Linear(*take("mlp.gate_proj", c.intermediate, H))
+        self.up = Linear(*take("mlp.up_proj", c.intermediate, H))
+        self.down = Linear(*take("mlp.down_proj", H, c.intermediate))
+        self.attention_norm = weights.take(f"{prefix}.input_layernorm.weight", H)
+        self.mlp_norm = weights.take(f"{prefix}.post_attention_layernorm.weight", H)
 
     @classmethod
-    def of_parts(cls, weights: dict[str, Tensor], prefix: str, config: ModelConfig) -> "Layer":
+    def of_parts(cls, weights: Weights, prefix: str, config: ModelConfig) -> "Layer":
         """From tensors already joined and reordered, as a trained drafter stores them."""
         layer = cls.__new__(cls)
-        layer.config = config
-        for name in ("qkv", "out", "gate", "up", "down"):
-            setattr(layer, name, Linear(_take(weights, f"{prefix}.{name}.weight")))
-        layer.attention_norm = _take(weights, f"{prefix}.attention_norm")
-        layer.mlp_norm = _take(weights, f"{prefix}.mlp_norm")
+        c = layer.config = config
+        H, I, Q = c.hidden, c.intermediate, c.heads * c.head_dim
+        shapes = {
+            "qkv": (Q + 2 * c.kv_heads * c.head_dim, H),
+            "out": (H, Q),
+            "gate": (I, H),
+            "up": (I, H),
+            "down": (H, I),
+        }
+        for name, shape in shapes.items():
+            setattr(layer, name, Linear(weights.take(f"{prefix}.{name}.weight", *shape)))
+        layer.attention_norm = weights.take(f"{prefix}.attention_norm", H)
+        layer.mlp_norm = weights.take(f"{prefix}.mlp_norm", H)
         return layer
 
     def __call__(self, x: Tensor, turn: Tensor, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
@@ -130,15 +141,11 @@ class Target:
         self.config = config = read_config(folder)
         weights = read_weights(folder, dtype, device)
         self.folder, self.dtype, self.device = folder, dtype, device
-        self.embedding = _take(weights, "model.embed_tokens.weight")
-        if self.embedding.shape != (config.vocabulary, config.hidden):
-            raise CheckpointError(
-                f"{folder}: the embedding is {tuple(self.embedding.shape)} where config.json says "
-                f"{(config.vocabulary, config.hidden)}: the files do not belong together."
-            )
+        V, H = config.vocabulary, config.hidden
+        self.embedding = weights.take("model.embed_tokens.weight", V, H)
         self.layers = [Layer(weights, f"model.layers.{i}", config) for i in range(config.layers)]
-        self.final_norm = _take(weights, "model.norm.weight")
-        head = self.embedding if config.tied_embeddings else _take(weights, "lm_head.weight")
+        self.final_norm = weights.take("model.norm.weight", H)
+        head = self.embedding if config.tied_embeddings else weights.take("lm_head.weight", V, H)
         self.head, self._head_rows = Linear(head), head
         self.length = min(length, config.max_positions)
         self.turns = rotary_frequencies(config, self.length).to(device)
@@ -168,11 +175,3 @@ class Target:
         """[N, hidden] -> [N, V] float32."""
         return self.head(states).float()
 
-
-def _take(weights: dict[str, Tensor], name: str) -> Tensor:
-    try:
-        return weights[name]
-    except KeyError:
-        raise CheckpointError(
-            f"The checkpoint has no tensor {name!r}: it is not a complete Llama model, fetch it again."
-        ) from None

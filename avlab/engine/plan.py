@@ -1,0 +1,91 @@
+"""Who takes part in a step, and with which rows: decoding requests, and prompts a chunk at a time."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from avlab.engine.admission import Offer
+from avlab.engine.request import Sequence
+from avlab.engine.sampler import SamplingParameters
+
+
+@dataclass(slots=True)
+class StepPlan:
+    """N sequences take part, by rising slot; B of them decode, the others compute a chunk of their prompt.
+
+    chunks: [N] prompt tokens, 0 where a sequence decodes. ready: [B] which of the N decode. emitting: which will emit a
+    token, those and prompts that end this step. seeds, counters: [N] what their noise is keyed by.
+    """
+
+    sequences: list[Sequence]
+    chunks: list[int]
+    ready: np.ndarray
+    emitting: np.ndarray
+    offer: Offer
+    seeds: np.ndarray
+    counters: np.ndarray
+    parameters: SamplingParameters
+
+    @property
+    def decoding(self) -> list[Sequence]:
+        return [self.sequences[i] for i in self.ready]
+
+    def rows(self, drafts: list[list[int]], admitted: np.ndarray) -> tuple[list[int], list[int], list[int]]:
+        """The target's pass: tokens [R], rows of each sequence [N], and which rows are sampled from.
+
+        drafts: [B][depth] drawn tokens; admitted: [N]. A decoding sequence contributes its newest token and its
+        admitted drafts, all sampled from; a prompt its chunk, of which only the prompt's very last row is.
+        """
+        tokens: list[int] = []
+        counts: list[int] = []
+        wanted: list[int] = []
+        drawn = iter(drafts)
+        for s, chunk, kept in zip(self.sequences, self.chunks, admitted, strict=True):
+            if chunk:
+                new = s.tokens[s.cached : s.cached + chunk]
+                sampled = 1 if s.cached + chunk == s.prompt_length else 0
+            else:
+                new = [s.tokens[-1], *next(drawn, [])[:kept]]
+                sampled = len(new)
+            tokens += new
+            counts.append(len(new))
+            wanted += range(len(tokens) - sampled, len(tokens))
+        return tokens, counts, wanted
+
+
+def plan_step(held: list[Sequence], K: int, room: int, prompt_chunk: int, device: torch.device) -> StepPlan:
+    """Plan a step over the sequences that hold a slot. room: tokens a request may fill, prompt included."""
+    left, sequences, chunks = prompt_chunk, [], []
+    for s in held:
+        chunk = 0 if s.decoding else min(left, s.prompt_length - s.cached)
+        if chunk or s.decoding:  # a prompt that waits for its turn has no rows
+            sequences.append(s)
+            chunks.append(chunk)
+            left -= chunk
+    decoding = np.array([s.decoding for s in sequences], dtype=bool)
+    ends = [s.cached + n == s.prompt_length for s, n in zip(sequences, chunks, strict=True)]
+    ready, emitting = np.flatnonzero(decoding), np.flatnonzero(decoding | ends)
+    # a draft is of use as long as the request may emit one token more than it
+    most = [min(K, s.remaining - 1, room - len(s.tokens) - 1) for s in (sequences[i] for i in ready)]
+    requests = [s.request for s in sequences]
+    return StepPlan(
+        sequences=sequences,
+        chunks=chunks,
+        ready=ready,
+        emitting=emitting,
+        offer=Offer(
+            scheduled=np.maximum(np.array(most, dtype=np.int64), 0),
+            earlier=np.array([sequences[i].earlier for i in ready]).reshape(len(ready), K),
+            requests=len(ready),
+            emitting=len(emitting),
+            other_tokens=len(ready) + sum(chunks),
+        ),
+        seeds=np.array([r.seed % 2**64 for r in requests], dtype=np.uint64),
+        counters=np.array([s.draws for s in sequences], dtype=np.int64),
+        parameters=SamplingParameters(
+            torch.tensor([r.temperature for r in requests], device=device),
+            torch.tensor([r.top_k for r in requests], device=device),
+            torch.tensor([r.top_p for r in requests], device=device),
+        ),
+    )

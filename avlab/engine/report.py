@@ -1,0 +1,65 @@
+"""What a step says of itself: the report, its raw draft slots, and the stopwatch that fills its ledger."""
+
+import time
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from avlab.engine.admission import Admission
+from avlab.engine.request import Finished, Request
+from avlab.speculation.estimator import Refit
+
+PHASES = ("draft", "verify", "sample", "decide")
+
+
+@dataclass(slots=True)
+class Slots:
+    """The raw draft slots of a step, [B, K] or [B]: what happened to every scheduled draft. label: -1 is censored."""
+
+    request: np.ndarray
+    kind: list[str]
+    temperature: np.ndarray
+    scheduled: np.ndarray
+    admitted: np.ndarray
+    accepted: np.ndarray
+    feature: np.ndarray
+    estimate: np.ndarray | None
+    head: np.ndarray | None
+    label: np.ndarray
+    tokens: np.ndarray
+
+
+@dataclass(slots=True)
+class StepReport:
+    """Everything one step did. Milliseconds by phase; vectors by position have K entries."""
+
+    step: int
+    arm: str
+    running: int
+    waiting: int
+    emitting: int = 0
+    prompt_tokens: int = 0
+    target_tokens: int = 0
+    drafted: int = 0
+    tokens: int = 0
+    admission: Admission | None = None
+    slots: Slots | None = None
+    emitted: list[tuple[Request, list[int]]] = field(default_factory=list)
+    finished: list[Finished] = field(default_factory=list)
+    refit: Refit | None = None
+    ms: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
+
+
+class Stopwatch:
+    """Adds the time since the last lap to a phase."""
+
+    def __init__(self, ms: dict[str, float], device: torch.device):
+        self.ms, self.device, self.last = ms, device, time.perf_counter()
+
+    def lap(self, phase: str) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        now = time.perf_counter()
+        self.ms[phase] += (now - self.last) * 1e3
+        self.last = now
