@@ -2,10 +2,10 @@
 
 import heapq
 import math
+import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -39,11 +39,13 @@ class KVCache:
 
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device) -> Tensor:
-    """Zeros whose memory the system provides only when it is written to (torch.zeros writes all of it at once)."""
+    """Zeros whose memory the system provides only as it is written to.
+
+    torch.zeros writes all of it at once, and numpy's zeros ask for huge pages, of which one written byte takes 2 MB.
+    """
     if torch.device(device).type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)
-    raw = np.zeros(math.prod(shape) * dtype.itemsize, dtype=np.uint8)
-    return torch.from_numpy(raw).view(dtype).view(shape)
+    return torch.frombuffer(mmap.mmap(-1, math.prod(shape) * dtype.itemsize), dtype=dtype).view(shape)
 
 
 @dataclass(slots=True)
