@@ -62,12 +62,12 @@ def read_costs(path: Path, K: int, slots: int, tokens: int) -> Costs:
         plain = json.loads(path.read_text(encoding="utf-8"))
         draft = [(int(r), int(d), float(ms)) for r, d, ms in plain["draft"]]
         verify = [(int(t), float(ms)) for t, ms in plain["verify"]]
-        if min([ms for *_, ms in draft + verify], default=-1.0) < 0:
-            raise ValueError("a cost is negative, or there is none")
+        if not verify or min(number for sample in draft + verify for number in sample) < 0:
+            raise ValueError("a size or a cost is negative, or there is none")
         return make_costs(draft, verify, K, slots, tokens, str(path))
     except OSError as error:
         raise CostError(f"The cost file {path} cannot be read: {error.strerror}.") from None
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
         raise CostError(
             f"{path} is not a cost file ({error}): it holds a JSON object with 'draft', a list of "
             "[requests, depth, ms], and 'verify', a list of [tokens, ms]."
@@ -84,10 +84,9 @@ def profile(
 ) -> Costs:
     """Time drafts by requests and depth, and target passes by tokens, on random tokens. The cache must be idle."""
     request_sizes = [n for n in (1, 2, 4, 8, 16, 32, 64, 128, 256) if n < slots] + [slots]
-    token_sizes = [
-        n for n in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512) if n < tokens
-    ]
-    token_sizes.append(min(tokens, 512))
+    most = min(tokens, 512, slots * target.length)
+    token_sizes = [n for n in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384) if n < most]
+    token_sizes.append(most)
     depths = sorted({1, (drafter.K + 1) // 2, drafter.K}) if drafter else []
     jobs: list[tuple] = [("verify", n, 0) for n in token_sizes]
     jobs += [("draft", n, d) for n in request_sizes for d in depths]
@@ -111,12 +110,14 @@ def profile(
             else:
                 verify.append((n, ms))
     progress(len(jobs), len(jobs))
+    for slot in range(slots if drafter else 0):
+        drafter.forget(slot)  # what a drafter remembers of the timed requests
     return make_costs(draft, verify, drafter.K if drafter else 0, slots, tokens, "profiled")
 
 
 @torch.inference_mode()
 def _verify_job(target: Target, cache: KVCache, n: int, slots: int) -> Callable[[], object]:
-    requests = min(slots, max(1, round(n / TOKENS_PER_REQUEST)))
+    requests = min(slots, max(1, round(n / TOKENS_PER_REQUEST), -(-n // target.length)))
     counts = [n // requests + (i < n % requests) for i in range(requests)]
     rows = torch.arange(n, device=target.device) % target.config.vocabulary
     at = min(CONTEXT, target.length - max(counts))
@@ -131,7 +132,7 @@ def _verify_job(target: Target, cache: KVCache, n: int, slots: int) -> Callable[
 
 @torch.inference_mode()
 def _draft_job(target: Target, drafter: Drafter, cache: KVCache, n: int, depth: int) -> Callable[[], object]:
-    at, device = min(CONTEXT, target.length - drafter.K - 1), target.device
+    at, device = min(CONTEXT, target.length - drafter.K), target.device
     width = (1 + len(drafter.state_layers)) * target.config.hidden
     inputs = DraftInput(
         slots=list(range(n)),
