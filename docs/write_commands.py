@@ -1,6 +1,6 @@
 """Writes docs/commands.md from the command line itself, so that the page cannot drift from the code.
 
-    python docs/write_commands.py            write the page
+python docs/write_commands.py            write the page
 """
 
 from pathlib import Path
@@ -32,7 +32,9 @@ def page() -> str:
 def _row(parameter) -> str:
     name = parameter.name.upper() if isinstance(parameter, TyperArgument) else ", ".join(parameter.opts)
     default = parameter.default
-    shown = "" if default is None or default is ... or callable(default) or default is False else f"`{default}`"
+    shown = (
+        "" if default is None or default is ... or callable(default) or default is False else f"`{default}`"
+    )
     text = (getattr(parameter, "help", None) or "").replace("|", "\\|").replace("\n", " ")
     return f"| `{name}` | {shown} | {text} |"
 

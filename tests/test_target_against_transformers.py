@@ -148,7 +148,14 @@ def test_the_default_target(default_target, dtype):
 
 
 def test_slots_are_grouped_while_padding_is_cheap():
-    assert neighbours([0, 1, 2, 5], [300, 310, 320, 300], [1, 1, 3, 1]) == [(0, 3), (3, 4)]  # a hole ends a group
+    assert neighbours([0, 1, 2, 5], [300, 310, 320, 300], [1, 1, 3, 1]) == [
+        (0, 3),
+        (3, 4),
+    ]  # a hole ends a group
     assert neighbours([0, 1, 2], [2000, 100, 100], [1, 1, 1]) == [(0, 1), (1, 3)]  # so does a long neighbour
     assert neighbours([0, 1, 2], [100, 2000, 1900], [1, 1, 1]) == [(0, 1), (1, 3)]
-    assert neighbours([0, 1, 2], [300, 300, 300], [1, 200, 1]) == [(0, 1), (1, 2), (2, 3)]  # a prompt stays alone
+    assert neighbours([0, 1, 2], [300, 300, 300], [1, 200, 1]) == [
+        (0, 1),
+        (1, 2),
+        (2, 3),
+    ]  # a prompt stays alone

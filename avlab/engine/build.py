@@ -131,8 +131,8 @@ def build(config: RunConfig, progress: Progress = lambda text, done, total: None
         costs=costs,
         target_name=folder.name,
         target_hash=weights_hash(folder),
-        drafter_name=None if drafter is None else f"{drafter.name}:{drafter_folder.name}",
-        drafter_hash=None if drafter is None else weights_hash(drafter_folder),
+        drafter_name=f"{drafter.name}:{drafter_folder.name}" if drafter and drafter_folder else None,
+        drafter_hash=weights_hash(drafter_folder) if drafter_folder else None,
         dtype=str(dtype).removeprefix("torch."),
         notes=notes,
     )

@@ -17,6 +17,7 @@ from avlab.speculation.costs import CostTable
 
 CONTEXT = 256  # tokens already cached by each timed request; the middle of what the shipped workloads reach
 REPLAYS = 5  # as vLLM
+ENOUGH_MS = 300.0  # large sizes vary little; a start should not take longer than it must
 TOKENS_PER_REQUEST = (
     3  # how a timed verification is spread: about what adaptive verification admits, plus one
 )
@@ -88,31 +89,35 @@ def profile(
     token_sizes = [n for n in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384) if n < most]
     token_sizes.append(most)
     depths = sorted({1, (drafter.K + 1) // 2, drafter.K}) if drafter else []
-    jobs: list[tuple] = [("verify", n, 0) for n in token_sizes]
-    jobs += [("draft", n, d) for n in request_sizes for d in depths]
+    jobs = [(n, 0, _verify_job(target, cache, n, slots)) for n in token_sizes]
+    if drafter:
+        jobs += [(n, d, _draft_job(target, drafter, cache, n, d)) for n in request_sizes for d in depths]
     draft, verify = [], []
-    for done, (what, n, depth) in enumerate(jobs):
+    for done, (n, depth, run) in enumerate(jobs):
         progress(done, len(jobs))
-        run = (
-            _draft_job(target, drafter, cache, n, depth)
-            if what == "draft"
-            else _verify_job(target, cache, n, slots)
-        )
-        run()
-        for _ in range(REPLAYS):
-            began = time.perf_counter()
-            run()
-            if target.device.type == "cuda":
-                torch.cuda.synchronize(target.device)
-            ms = (time.perf_counter() - began) * 1e3
-            if what == "draft":
+        for ms in _time(run, target.device):
+            if depth:
                 draft.append((n, depth, ms))
             else:
                 verify.append((n, ms))
     progress(len(jobs), len(jobs))
-    for slot in range(slots if drafter else 0):
-        drafter.forget(slot)  # what a drafter remembers of the timed requests
+    if drafter:
+        for slot in range(slots):
+            drafter.forget(slot)  # what a drafter remembers of the timed requests
     return make_costs(draft, verify, drafter.K if drafter else 0, slots, tokens, "profiled")
+
+
+def _time(run: Callable[[], object], device: torch.device) -> list[float]:
+    """Milliseconds of some runs after a first one: REPLAYS, or fewer (at least 2) once they have taken long enough."""
+    run()
+    times: list[float] = []
+    while len(times) < 2 or (len(times) < REPLAYS and sum(times) < ENOUGH_MS):
+        began = time.perf_counter()
+        run()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        times.append((time.perf_counter() - began) * 1e3)
+    return times
 
 
 @torch.inference_mode()

@@ -66,7 +66,8 @@ class Layer:
 
         q, k = take("self_attn.q_proj", Q, H, c.heads), take("self_attn.k_proj", KV, H, c.kv_heads)
         v = take("self_attn.v_proj", KV, H)
-        bias = None if q[1] is None else torch.cat([q[1], k[1], v[1]])
+        biases = [part for part in (q[1], k[1], v[1]) if part is not None]
+        bias = torch.cat(biases) if len(biases) == 3 else None
         self.qkv = Linear(torch.cat([q[0], k[0], v[0]]), bias)
         self.out = Linear(*take("self_attn.o_proj", H, Q))
         self.gate = Linear(*take("mlp.gate_proj", c.intermediate, H))
