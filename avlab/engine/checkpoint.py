@@ -168,7 +168,9 @@ def read_weights(folder: Path, dtype: torch.dtype, device: torch.device) -> Weig
         try:
             with safe_open(path, framework="pt", device="cpu") as file:
                 for key in file.keys():  # noqa: SIM118 - a safetensors handle, not a dict
-                    weights[key] = file.get_tensor(key).to(device=device, dtype=dtype)
+                    weights[key] = file.get_tensor(key).to(
+                        device=device, dtype=dtype, copy=True
+                    )  # frees the file
         except SafetensorError as error:
             raise CheckpointError(
                 f"{path} is truncated or not a safetensors file ({error}): fetch the checkpoint again."
