@@ -1,0 +1,38 @@
+"""What surrounds every page: its frame, the navigation, the sidebar."""
+
+import streamlit as st
+
+from avlab.ui import host, sidebar
+
+PAGES = (
+    ("pages/live.py", "Live", ":material/monitoring:"),
+    ("pages/coefficients.py", "Coefficients", ":material/tune:"),
+    ("pages/calibration.py", "Calibration", ":material/target:"),
+    ("pages/budget.py", "Budget", ":material/savings:"),
+    ("pages/runs.py", "Runs", ":material/table_rows:"),
+)
+
+STYLE = """
+<style>
+.block-container { padding-top: 2.2rem; max-width: 1400px; }
+h2 { padding-bottom: 0; }
+h4 { padding: 0.4rem 0 0; font-size: 1.02rem; font-weight: 600; }
+.avlab-question { opacity: 0.75; margin: 0 0 0.3rem; }
+[data-testid="stMetricValue"] { font-variant-numeric: tabular-nums; font-size: 1.55rem; }
+[data-testid="stSidebar"] [data-testid="stMetricValue"] { font-size: 1.2rem; }
+[data-testid="stCaptionContainer"] { margin-bottom: 0.6rem; }
+</style>
+"""
+
+
+def visit() -> None:
+    """Draw the page that the browser asks for."""
+    st.set_page_config(page_title="avlab", page_icon=":material/science:", layout="wide")
+    st.html(STYLE)
+    page = st.navigation([st.Page(path, title=title, icon=icon) for path, title, icon in PAGES])
+    if host.problem():
+        st.error(host.problem())
+        st.button("Try again", on_click=host.open_lab)
+        return
+    sidebar.draw()
+    page.run()
