@@ -32,7 +32,12 @@ def draw() -> None:
     arm = diagnosis.arm_in_force(feed.blocks)
     recent = figure_numbers.headline(within(steps, 20.0), feed.blocks[-1:])
     told = diagnosis.sentence(
-        arm, recent["steps"], recent["scheduled"], recent["admitted"], recent["target_tokens"], tables.get("verify", [])
+        arm,
+        recent["steps"],
+        recent["scheduled"],
+        recent["admitted"],
+        recent["target_tokens"],
+        tables.get("verify", []),
     )
     if told:
         st.info(told, icon=":material/lightbulb:")
@@ -64,7 +69,7 @@ def draw() -> None:
     with right:
         chart(
             live.acceptance(steps, feed.blocks), "acceptance", "Acceptance",
-            "Under adaptive verification the lowest line may fall while throughput rises: judge the policy by tokens/s.",
+            "Under adaptive verification the lowest line may fall while throughput rises: judge it by tokens/s.",
         )  # fmt: skip
 
     left, right = st.columns(2)

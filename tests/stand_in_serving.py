@@ -128,7 +128,9 @@ def serve(order: Order) -> str:
     verify = [(size, float(engine.costs.verify[size])) for size in sizes if size < len(engine.costs.verify)]
     draft = [(size, float(engine.costs.draft[size])) for size in (1, 4, 8, 16)]
     order.outbox.put(
-        m.CostProfile("profiled", draft, verify, engine.costs.draft.tolist(), engine.costs.verify.tolist(), "0" * 16)
+        m.CostProfile(
+            "profiled", draft, verify, engine.costs.draft.tolist(), engine.costs.verify.tolist(), "0" * 16
+        )
     )
     return Server(order, engine, Words(), open_traffic(config), config.K).run()
 

@@ -1,5 +1,6 @@
 """What all figures share: the quiet frame, bins of time, and markers of what changed."""
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -47,7 +48,22 @@ def bins_of(time: np.ndarray, least: float = 1.0) -> tuple[np.ndarray, np.ndarra
     """
     span = float(time[-1] - time[0]) if len(time) else 0.0
     width = least
-    for step in (1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 21600.0, 86400.0):
+    for step in (
+        1.0,
+        2.0,
+        5.0,
+        10.0,
+        20.0,
+        30.0,
+        60.0,
+        120.0,
+        300.0,
+        600.0,
+        1800.0,
+        3600.0,
+        21600.0,
+        86400.0,
+    ):
         width = max(least, step)
         if span / width <= MOST_BINS:
             break
@@ -70,7 +86,7 @@ def ratio(above: Any, below: Any) -> np.ndarray:
 def changes(blocks: Sequence[Mapping[str, Any]], key: str = "time") -> list[tuple[float, str]]:
     """Where policy or workload changed: (time, or step), what it changed to. The first block is not a change."""
     found = []
-    for before, after in zip(blocks, blocks[1:], strict=False):
+    for before, after in itertools.pairwise(blocks):
         parts = [after["arm"]] if after["arm"] != before["arm"] else []
         parts += [after["workload"]] if after["workload"] != before["workload"] else []
         parts += [after["kind"]] if after["kind"] != before["kind"] else []

@@ -7,15 +7,23 @@ import numpy as np
 import plotly.graph_objects as go
 
 from avlab.figures import palette
-from avlab.figures.base import Columns, frame, line, nothing
+from avlab.figures.base import SECONDS, Columns, bins_of, frame, line, nothing, ratio, total
 from avlab.speculation.budget import objective, peak
+
+STAGES = (
+    ("scheduled", palette.SCHEDULED),
+    ("admitted", palette.ADMITTED),
+    ("accepted", palette.ACCEPTED),
+)
 
 
 def tables_of(profile: Columns) -> dict[str, np.ndarray]:
     """The cost tables of a profile, "draft" and "verify": milliseconds by size from 0. Empty without a profile."""
     found = {}
     for phase in ("draft", "verify"):
-        mine = (profile["form"] == "table") & (profile["phase"] == phase) if len(profile.get("form", ())) else []
+        mine = (
+            (profile["form"] == "table") & (profile["phase"] == phase) if len(profile.get("form", ())) else []
+        )
         if np.any(mine):
             table = np.zeros(int(profile["size"][mine].max()) + 1)
             table[profile["size"][mine]] = profile["ms"][mine]
@@ -31,9 +39,15 @@ def costs(profile: Columns, medians: Columns, phase: str) -> go.Figure:
     size = "requests in the step" if phase == "draft" else "tokens in the target's pass"
     colour = palette.PHASES[phase]
     figure = frame(size, f"{phase} cost, milliseconds", y_from_zero=True, unified=False)
-    measured = (medians["phase"] == phase) & (medians["steps"] >= 3) if len(medians.get("phase", ())) else np.zeros(0)
+    measured = (
+        (medians["phase"] == phase) & (medians["steps"] >= 3)
+        if len(medians.get("phase", ()))
+        else np.zeros(0)
+    )
     samples = (profile["form"] == "sample") & (profile["phase"] == phase)
-    largest = max([*profile["size"][samples], *(medians["size"][measured] if np.any(measured) else []), 1]) * 1.1
+    largest = (
+        max([*profile["size"][samples], *(medians["size"][measured] if np.any(measured) else []), 1]) * 1.1
+    )
     shown = np.arange(len(table)) <= largest
     x = np.arange(len(table))[shown]
     figure.add_trace(line("cost table", x, table[shown], colour, hovertemplate="%{x}: %{y:.2f} ms"))
@@ -92,7 +106,9 @@ def objective_curve(
     """
     curve = curve_of(step, tables) if step else None
     if curve is None:
-        return nothing("No step with acceptance estimates was stored: an adaptive policy with stored drafts has them.")
+        return nothing(
+            "No step with acceptance estimates was stored: an adaptive policy with stored drafts has them."
+        )
     figure = frame("budget: draft tokens verified in the step", "expected tokens/s", 340)
     _with_peak(figure, curve, "this run's costs", palette.SOURCES["online"])
     assert step is not None
@@ -115,12 +131,10 @@ def objective_curve(
 
 def _with_peak(figure: go.Figure, curve: np.ndarray, name: str, colour: str) -> None:
     best = peak(curve)
-    figure.add_trace(
-        line(name, np.arange(len(curve)), curve, colour, hovertemplate="%{y:.1f} tokens/s")
-    )
+    figure.add_trace(line(name, np.arange(len(curve)), curve, colour, hovertemplate="%{y:.1f} tokens/s"))
     figure.add_trace(
         go.Scatter(
-            x=[best], y=[curve[best]], mode="markers+text", text=[f"B* = {best}"], textposition="top center",
+            x=[best], y=[curve[best]], mode="markers+text", text=[f"  B* = {best}"], textposition="middle right",
             marker={"color": colour, "size": 11, "line": {"width": 2, "color": "white"}}, showlegend=False,
             hoverinfo="skip", cliponaxis=False,
         )
@@ -135,7 +149,9 @@ def admitted_map(lengths: Columns) -> go.Figure:
     requests, row = np.unique(lengths["request"], return_inverse=True)
     grid = np.full((len(requests), len(steps)), np.nan)
     grid[row, column] = lengths["admitted"]
-    figure = frame("engine step (those whose drafts were stored)", "request", 360, unified=False, legend=False)
+    figure = frame(
+        "engine step (those whose drafts were stored)", "request", 360, unified=False, legend=False
+    )
     figure.add_trace(
         go.Heatmap(
             z=grid, x=[str(step) for step in steps], y=[str(request) for request in requests],
@@ -149,12 +165,13 @@ def admitted_map(lengths: Columns) -> go.Figure:
 
 
 def budgets(steps: Columns) -> go.Figure:
-    """The budget over the run, with the draft tokens that were there to verify."""
+    """Draft tokens a step over the run: made, verified, kept."""
     if not len(steps.get("step", ())) or not np.sum(steps["scheduled"]):
         return nothing("No draft tokens in this run.")
-    figure = frame("engine step", "draft tokens a step", y_from_zero=True)
-    count = np.maximum(steps["steps"], 1)
-    for name, colour in (("scheduled", palette.SCHEDULED), ("admitted", palette.ADMITTED), ("accepted", palette.ACCEPTED)):
-        figure.add_trace(line(name, steps["step"], steps[name] / count, colour, hovertemplate="%{y:.1f}",
-                              line={"color": colour, "width": 1.5}))  # fmt: skip
+    index, middle = bins_of(steps["time"])
+    count = total(steps["steps"], index, len(middle))
+    figure = frame(SECONDS, "draft tokens a step", 340, y_from_zero=True)
+    for name, colour in STAGES:
+        value = ratio(total(steps[name], index, len(middle)), count)
+        figure.add_trace(line(name, middle, value, colour, hovertemplate="%{y:.1f}"))
     return figure

@@ -9,7 +9,7 @@ from plotly.subplots import make_subplots
 
 from avlab.figures import palette
 from avlab.figures.base import SECONDS, frame, line, nothing
-from avlab.speculation.calibration import COUNT, POSITIVES, SUM_P, reliability, scores
+from avlab.speculation.calibration import COUNT, GROUPS, POSITIVES, SUM_P, reliability, scores
 from avlab.speculation.intervals import wilson
 
 MEASURES = {
@@ -19,6 +19,7 @@ MEASURES = {
     "auc": "AUC",
 }
 WAITING = "No labelled draft tokens yet."
+LEAST_IN_GROUP = 25  # fewer slots a point would only show chance
 
 
 def reliability_diagram(sums: Mapping[str, np.ndarray], height: int = 400) -> go.Figure:
@@ -38,7 +39,8 @@ def reliability_diagram(sums: Mapping[str, np.ndarray], height: int = 400) -> go
 
 
 def _points(source: str, sums: np.ndarray, small: bool = False) -> go.Scatter:
-    mean, rate, count = reliability(sums)
+    groups = max(1, min(GROUPS, int(sums[:, COUNT].sum()) // LEAST_IN_GROUP))
+    mean, rate, count = reliability(sums, groups)
     low, high = wilson(rate * count, count)
     colour = palette.SOURCES[source]
     return go.Scatter(
@@ -67,7 +69,9 @@ def by_position(sums: Mapping[str, np.ndarray], columns: int = 4) -> go.Figure:
         return nothing(WAITING)
     rows = math.ceil(K / columns)
     titles = [_title(k, sums) for k in range(K)]
-    figure = make_subplots(rows, columns, subplot_titles=titles, horizontal_spacing=0.05, vertical_spacing=0.2)
+    figure = make_subplots(
+        rows, columns, subplot_titles=titles, horizontal_spacing=0.05, vertical_spacing=0.2
+    )
     for k in range(K):
         place = {"row": k // columns + 1, "col": k % columns + 1}
         figure.add_trace(_diagonal(), **place)
@@ -96,7 +100,9 @@ def bin_counts(sums: Mapping[str, np.ndarray]) -> go.Figure:
     figure = frame("acceptance estimate", "share of labelled slots", 220, y_from_zero=True, unified=False)
     edges = np.linspace(0, 1, 26)
     for source, values in sums.items():
-        mean = np.divide(values[:, SUM_P], values[:, COUNT], out=np.zeros(len(values)), where=values[:, COUNT] > 0)
+        mean = np.divide(
+            values[:, SUM_P], values[:, COUNT], out=np.zeros(len(values)), where=values[:, COUNT] > 0
+        )
         count = np.bincount(np.minimum((mean * 25).astype(int), 24), weights=values[:, COUNT], minlength=25)
         figure.add_trace(
             go.Bar(
@@ -109,7 +115,9 @@ def bin_counts(sums: Mapping[str, np.ndarray]) -> go.Figure:
     return figure
 
 
-def over_time(windows: Mapping[str, tuple[np.ndarray, np.ndarray]], measure: str, position: int | None) -> go.Figure:
+def over_time(
+    windows: Mapping[str, tuple[np.ndarray, np.ndarray]], measure: str, position: int | None
+) -> go.Figure:
     """One measure of calibration over the run, by source, at one position or over all of them.
 
     windows: by source, the end of each window (s) and its sums [W, K, 128, 5].

@@ -104,7 +104,9 @@ def curve(slope: float, intercepts: Sequence[float], raw: np.ndarray | None) -> 
     for k, beta in enumerate(intercepts):
         colour = palette.position(k, len(intercepts))
         figure.add_trace(
-            line(f"position {k}", middle, probability(slope * middle + beta), colour, hovertemplate="%{y:.3f}")
+            line(
+                f"position {k}", middle, probability(slope * middle + beta), colour, hovertemplate="%{y:.3f}"
+            )
         )
     figure.add_trace(
         line(

@@ -46,7 +46,9 @@ def interactivity(requests: Columns) -> go.Figure:
             marker={"color": palette.faint(palette.USER, 0.35), "size": 5},
         )
     )  # fmt: skip
-    figure.add_trace(line("median of the last 25", time, middle, palette.USER, hovertemplate="%{y:.1f} tokens/s"))
+    figure.add_trace(
+        line("median of the last 25", time, middle, palette.USER, hovertemplate="%{y:.1f} tokens/s")
+    )
     return figure
 
 
@@ -76,7 +78,8 @@ def acceptance(steps: Columns, blocks: Blocks = ()) -> go.Figure:
         return nothing("No draft tokens: this policy does not speculate, or no step was taken yet.")
     index, middle = bins_of(steps["time"])
     sums = {
-        name: total(steps[name], index, len(middle)) for name in ("scheduled", "admitted", "accepted", "labelled")
+        name: total(steps[name], index, len(middle))
+        for name in ("scheduled", "admitted", "accepted", "labelled")
     }
     figure = frame(SECONDS, "share of draft tokens")
     for below, colour in (
@@ -85,7 +88,9 @@ def acceptance(steps: Columns, blocks: Blocks = ()) -> go.Figure:
         ("labelled", palette.ACCEPTED),
     ):
         name = f"accepted / {below}"
-        figure.add_trace(line(name, middle, ratio(sums["accepted"], sums[below]), colour, hovertemplate="%{y:.3f}"))
+        figure.add_trace(
+            line(name, middle, ratio(sums["accepted"], sums[below]), colour, hovertemplate="%{y:.3f}")
+        )
     figure.update_yaxes(range=[0, 1.02])
     return mark(figure, changes(blocks), float(middle[0]))
 
@@ -103,7 +108,9 @@ def positions(totals: Sequence[Mapping[str, float]], steps: int) -> go.Figure:
     ):
         y = [row[name] / steps for row in totals]
         figure.add_trace(
-            go.Bar(x=x, y=y, width=width, name=name, marker={"color": colour}, hovertemplate="%{y:.2f} a step")
+            go.Bar(
+                x=x, y=y, width=width, name=name, marker={"color": colour}, hovertemplate="%{y:.2f} a step"
+            )
         )
     figure.update_layout(barmode="overlay", xaxis={"dtick": 1})
     return figure

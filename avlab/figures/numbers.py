@@ -32,7 +32,9 @@ def headline(steps: Columns, blocks: Iterable[Mapping[str, Any]]) -> dict[str, A
     """Sums and rates over bucketed steps of serving blocks; None where undefined."""
     kept = served(steps, blocks)
     names = ("steps", "seconds", "tokens", "emitting", "scheduled", "admitted", "accepted", "labelled")
-    found: dict[str, Any] = {name: float(np.nansum(steps[name][kept])) if len(kept) else 0.0 for name in names}
+    found: dict[str, Any] = {
+        name: float(np.nansum(steps[name][kept])) if len(kept) else 0.0 for name in names
+    }
     count, last = found["steps"], np.flatnonzero(kept)[-1:] if len(kept) else []
     found["tokens_per_s"] = found["tokens"] / found["seconds"] if found["seconds"] > 0 else None
     found["tokens_per_step"] = found["tokens"] / found["emitting"] if found["emitting"] else None
@@ -52,10 +54,22 @@ def four(numbers: Mapping[str, Any]) -> list[tuple[str, float | None, str]]:
         return accepted / numbers[name] if numbers[name] else None
 
     return [
-        ("accepted / scheduled", over("scheduled"), "Of all draft tokens made, trimmed ones included, those kept."),
+        (
+            "accepted / scheduled",
+            over("scheduled"),
+            "Of all draft tokens made, trimmed ones included, those kept.",
+        ),
         ("accepted / admitted", over("admitted"), "Of the draft tokens the target verified, those kept."),
-        ("conditional acceptance", over("labelled"), "Of the draft tokens whose forerunners were all kept, those kept."),
-        ("tokens per step", numbers["tokens_per_step"], "Tokens that a request gains in a step; 1 without drafts."),
+        (
+            "conditional acceptance",
+            over("labelled"),
+            "Of the draft tokens whose forerunners were all kept, those kept.",
+        ),
+        (
+            "tokens per step",
+            numbers["tokens_per_step"],
+            "Tokens that a request gains in a step; 1 without drafts.",
+        ),
     ]
 
 
@@ -74,7 +88,10 @@ def by_position(
     found = []
     for k in range(int(positions["position"].max()) + 1):
         mine = kept & (positions["position"] == k)
-        sums = {name: float(positions[name][mine].sum()) for name in ("scheduled", "admitted", "accepted", "labelled")}
+        sums = {
+            name: float(positions[name][mine].sum())
+            for name in ("scheduled", "admitted", "accepted", "labelled")
+        }
         found.append({"position": k, **sums})
     return found
 

@@ -17,6 +17,19 @@ def of_source(rows: Columns, source: str, K: int) -> np.ndarray:
     return over_windows(rows, source, K)[1].sum(axis=0)
 
 
+def comparable(rows: Columns) -> dict[str, np.ndarray]:
+    """Only the windows in which every source predicted, so that all are judged on the same draft tokens.
+
+    (Under a fixed policy the online estimator does not predict, and the maximum probability is still recorded.)
+    """
+    buckets = [np.unique(rows["bucket"][rows["source"] == source]) for source in sources_of(rows)]
+    shared = buckets[0] if buckets else np.zeros(0)
+    for other in buckets[1:]:
+        shared = np.intersect1d(shared, other)
+    kept = np.isin(rows["bucket"], shared) if buckets else np.zeros(0, bool)
+    return {name: column[kept] for name, column in rows.items()} if buckets else dict(rows)
+
+
 def over_windows(rows: Columns, source: str, K: int) -> tuple[np.ndarray, np.ndarray]:
     """The end of each window (s on the run's clock, [W]) and its sums [W, K, 128, 5]."""
     mine = rows["source"] == source if len(rows.get("source", ())) else np.zeros(0, bool)

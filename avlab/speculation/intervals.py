@@ -16,4 +16,6 @@ def wilson(positives, count, z: float = 1.96) -> tuple[np.ndarray, np.ndarray]:
     scale = 1 + z * z / n
     middle = (rate + z * z / (2 * n)) / scale
     half = z * np.sqrt(rate * (1 - rate) / n + z * z / (4 * n * n)) / scale
-    return np.where(known, np.maximum(middle - half, 0), 0.0), np.where(known, np.minimum(middle + half, 1), 1.0)
+    return np.where(known, np.maximum(middle - half, 0), 0.0), np.where(
+        known, np.minimum(middle + half, 1), 1.0
+    )

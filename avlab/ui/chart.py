@@ -14,7 +14,5 @@ def chart(figure: go.Figure, key: str, title: str, reading: str) -> None:
     key: the same for the same chart, on every run and tick. Colours of text, grid and background are the theme's.
     """
     st.markdown(f"#### {title}")
-    _component(
-        key=key, data={"figure": figure.to_json(), "alt": f"Chart: {title}. {reading}", "key": key}
-    )
+    _component(key=key, data={"figure": figure.to_json(), "alt": f"Chart: {title}. {reading}", "key": key})
     st.caption(reading)

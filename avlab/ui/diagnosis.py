@@ -10,7 +10,12 @@ FLAT = 1.05  # a pass over every draft that costs at most this much more than on
 
 
 def sentence(
-    arm: str, steps: int, scheduled: float, admitted: float, target_tokens: float, verify: Sequence[float] | np.ndarray
+    arm: str,
+    steps: int,
+    scheduled: float,
+    admitted: float,
+    target_tokens: float,
+    verify: Sequence[float] | np.ndarray,
 ) -> str:
     """Why adaptive verification trims nothing, or admits nothing; "" when neither is so.
 
@@ -48,7 +53,9 @@ def _cost_of_all(target_tokens: float, scheduled: float, admitted: float, verify
     if len(verify) < 2:
         return None
     sizes = np.arange(len(verify))
-    none, all_of_them = np.interp([target_tokens - admitted, target_tokens - admitted + scheduled], sizes, verify)
+    none, all_of_them = np.interp(
+        [target_tokens - admitted, target_tokens - admitted + scheduled], sizes, verify
+    )
     return float(all_of_them / none) if none > 0 else None
 
 

@@ -1,11 +1,11 @@
-"""What happened in a run, as a table."""
+"""What happened in a run, newest first."""
 
 import streamlit as st
 
 from avlab.ui import formats
 
-ROWS = 200
-ICONS = {"info": "", "warning": "⚠️ ", "error": "⛔ "}
+ROWS = 50
+ICONS = {"info": "", "warning": ":material/warning: ", "error": ":red[:material/error:] "}
 
 
 def events_table(events: list[dict]) -> None:
@@ -14,13 +14,9 @@ def events_table(events: list[dict]) -> None:
     if not events:
         st.caption("Nothing out of the ordinary has happened.")
         return
-    rows = [
-        {"at": formats.seconds(event["time"]), "what": ICONS.get(event["level"], "") + (event["text"] or event["kind"])}
-        for event in reversed(events[-ROWS:])
-        if event["kind"] != "log"
-    ]
-    st.dataframe(
-        rows, hide_index=True, height=300,
-        column_config={"at": st.column_config.TextColumn(width="small"), "what": st.column_config.TextColumn(width="large")},
-    )  # fmt: skip
+    shown = [event for event in reversed(events) if event["kind"] != "log"][:ROWS]
+    with st.container(height=270, border=False):
+        for event in shown:
+            text = (event["text"] or event["kind"]).replace("$", "\\$")
+            st.markdown(f"`{formats.seconds(event['time'])}` {ICONS.get(event['level'], '')}{text}")
     st.caption("Faults, refusals, pauses and changes, newest first, on the run's own clock.")

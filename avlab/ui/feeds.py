@@ -30,9 +30,7 @@ def columns(table: pa.Table | None) -> dict[str, np.ndarray]:
     return {name: table[name].to_numpy() for name in table.column_names}
 
 
-def continued(
-    old: pa.Table | None, ask: Callable[[int], pa.Table], number: str = "step"
-) -> pa.Table | None:
+def continued(old: pa.Table | None, ask: Callable[[int], pa.Table], number: str = "step") -> pa.Table | None:
     """A bucketed trace brought up to date.
 
     ask: the query, given the last `number` seen (-1: from the beginning). The bucket it begins with replaces the
@@ -120,7 +118,9 @@ class Feed:
 
     def requests(self, con: duckdb.DuckDBPyConnection) -> Columns:
         """The last requests that ended."""
-        return self._rows("requests", lambda after: queries.requests_since(con, self.run, after), REQUESTS_KEPT)
+        return self._rows(
+            "requests", lambda after: queries.requests_since(con, self.run, after), REQUESTS_KEPT
+        )
 
     def now_and_then(self, name: Any, ask: Callable[[], Any]) -> Any:
         """What `ask` gave, at most some seconds ago."""

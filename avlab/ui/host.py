@@ -23,7 +23,8 @@ from avlab.errors import is_ours
 from avlab.lab import Lab
 from avlab.ui.feeds import Feed
 from avlab.workers.supervisor import REFERENCE
-from store import queries
+from store import queries, retention
+from store.errors import StoreError
 
 FEEDS_KEPT = 8  # runs whose rows stay in memory; each is some megabytes
 PLOTLY_PATH = "/avlab/plotly.min.js"
@@ -31,6 +32,7 @@ PLOTLY_PATH = "/avlab/plotly.min.js"
 _lab: Lab | None = None
 _problem = ""
 _last_config: RunConfig | None = None
+_has_deleted = False
 _feeds: dict[str, Feed] = {}
 _lock = threading.RLock()
 
@@ -51,13 +53,23 @@ def open_lab(path: Path | None = None, command: Sequence[str] = REFERENCE) -> No
 
 
 def close_lab() -> None:
-    """Stop the worker and give the file free."""
-    global _lab, _last_config
+    """Stop the worker and give the file free; without the runs that were deleted meanwhile."""
+    global _lab, _last_config, _has_deleted
     with _lock:
         lab, _lab, _last_config = _lab, None, None
+        compact, _has_deleted = _has_deleted, False
         _feeds.clear()
     if lab is not None:
         lab.close()
+        if compact:
+            with contextlib.suppress(StoreError):  # no room, or somebody reads the file: another time
+                retention.compact(lab.database.path)
+
+
+def deleted() -> None:
+    """A run was deleted: the file is to be rewritten without it when the lab closes."""
+    global _has_deleted
+    _has_deleted = True
 
 
 @contextlib.asynccontextmanager

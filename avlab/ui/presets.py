@@ -21,5 +21,9 @@ PRESETS = (
         "Code for a minute, essays for a minute, in turn: watch the coefficients follow.",
         {"workload": "drift:code,essays@60s"},
     ),
-    Preset("Greedy", "Temperature 0: every draft token is right or wrong, nothing is drawn.", {"temperature": 0.0}),
+    Preset(
+        "Greedy",
+        "Temperature 0: every draft token is right or wrong, nothing is drawn.",
+        {"temperature": 0.0},
+    ),
 )

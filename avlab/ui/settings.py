@@ -21,7 +21,16 @@ GROUPS = {
 NAMES = {"K": "Draft positions K", "head": "Confidence head", "spin": "Spin count", "tokens": "Token limit"}
 NAMES |= {"drafts": "Raw draft slots", "requests": "Request limit", "duration": "Duration (s)"}
 SUGGESTED = {
-    "policy": ["adaptive", "adaptive+depth", "adaptive:raw", "adaptive:head", "fixed:2", "fixed:4", "fixed:7", "none"],
+    "policy": [
+        "adaptive",
+        "adaptive+depth",
+        "adaptive:raw",
+        "adaptive:head",
+        "fixed:2",
+        "fixed:4",
+        "fixed:7",
+        "none",
+    ],
     "arrival": [DEFAULT_ARRIVAL, "closed:4", "closed:64", "poisson:2", "burst:32@30s"],
 }
 

@@ -36,14 +36,18 @@ def choose(runs: list[dict[str, Any]]) -> str | None:
     state = st.session_state
     if "follow" not in state:
         asked = st.query_params.get("run", "").lower()
-        found = [run for run in known if asked and (run == asked or run.endswith(asked) or run.startswith(asked))]
+        found = [
+            run for run in known if asked and (run == asked or run.endswith(asked) or run.startswith(asked))
+        ]
         state.run = found[0] if found else None
         state.follow = not found or found[0] == known[0]
         if asked and not found:
             state.unknown = asked
     awaited = host.lab().supervisor.status()
     if state.follow or state.run not in known:
-        state.run = awaited.run if awaited.alive and awaited.run not in known else (known[0] if known else None)
+        state.run = (
+            awaited.run if awaited.alive and awaited.run not in known else (known[0] if known else None)
+        )
     if state.run is not None:
         st.query_params["run"] = state.run
     return state.run
@@ -78,7 +82,9 @@ def _recorded(run: str) -> bool:
 
 def _nothing_yet(status: Any) -> None:
     if status.alive:
-        st.info(f"The worker is preparing ({status.state}). The first tokens follow in some seconds.", icon="⏳")
+        st.info(
+            f"The worker is preparing ({status.state}). The first tokens follow in some seconds.", icon="⏳"
+        )
     elif status.error:
         st.error(status.error)
     else:
@@ -117,7 +123,7 @@ def tick(draw: Callable[[], None], shown: Shown) -> None:
                 raise
             st.error(str(error))
 
-    st.fragment(drawn, run_every=TICK_SECONDS if shown.live else None)()
+    st.fragment(drawn, run_every=TICK_SECONDS if shown.live else None, key=f"tick-{draw.__name__}")()
 
 
 def span(key: str = "span") -> float | None:

@@ -19,7 +19,7 @@ def draw() -> None:
     status = host.lab().supervisor.status()
     st.session_state.drawn = (status.run, _phase(status), len(runs))
     with st.sidebar:
-        st.fragment(_worker, run_every=shown.TICK_SECONDS)()
+        st.fragment(_worker, run_every=shown.TICK_SECONDS, key="worker")()
         st.divider()
         _run_on_show(runs, chosen)
 
@@ -113,7 +113,9 @@ def _try(act, *arguments) -> None:
             raise
         st.session_state.refused = str(error)
         return
-    st.session_state.follow = True if act in (_start, host.start_again) else st.session_state.get("follow", True)
+    st.session_state.follow = (
+        True if act in (_start, host.start_again) else st.session_state.get("follow", True)
+    )
 
 
 def _start() -> None:
@@ -139,7 +141,11 @@ def _run_on_show(runs: list[dict], chosen: str | None) -> None:
     labels = {run["run_id"]: formats.run_label(run) for run in runs}
     place = known.index(chosen) if chosen in known else None
     picked = st.selectbox(
-        "Run on show", known, index=place, format_func=labels.__getitem__, placeholder="the run that is starting"
+        "Run on show",
+        known,
+        index=place,
+        format_func=labels.__getitem__,
+        placeholder="the run that is starting",
     )
     if picked is not None and picked != chosen:
         shown.pick(picked, picked == known[0])

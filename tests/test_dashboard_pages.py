@@ -1,0 +1,105 @@
+"""Every page with no run, a finished run, a live run and a broken one."""
+
+import subprocess
+import sys
+
+import pytest
+from dashboard import PAGES, PROJECT, charts, finished_run, opened, page, said, steps_of, until
+
+CHARTS = {"live": 7, "coefficients": 4, "calibration": 6, "budget": 5, "runs": 0}
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    """A lab with a finished and a broken run in it."""
+    with opened(tmp_path_factory.mktemp("lab") / "lab.duckdb") as lab:
+        lab.finished = finished_run(lab)
+        lab.broken = finished_run(lab, target="failing", tokens=10**6)
+        yield lab
+
+
+def test_the_dashboard_needs_no_torch():
+    code = (
+        "import sys, runpy; from avlab.ui import host, shell; import app; "
+        "import store.queries, avlab.figures.live, avlab.figures.budget, avlab.figures.calibration; "
+        "sys.exit(any(name.partition('.')[0] in ('torch', 'vllm') for name in sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=PROJECT, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_with_no_run_a_page_says_what_to_do(name, tmp_path):
+    with opened(tmp_path / "lab.duckdb"):
+        app = page(name)
+        assert not app.exception
+        assert "Press **Start**" in said(app)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_finished_run(name, recorded):
+    app = page(name, recorded.finished)
+    assert not app.exception and not app.main.error
+    assert len(charts(app)) == CHARTS[name]
+    if name != "runs":
+        assert ":gray-badge[finished]" in said(app) and recorded.finished[-8:] in said(app)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_broken_run(name, recorded):
+    app = page(name, recorded.broken)
+    assert not app.exception
+    assert "a fault in step 30" in said(app)
+
+
+def test_a_broken_run_can_be_started_again(recorded):
+    app = page("live", recorded.broken)
+    assert any(button.label == "Start again" for button in app.button)
+    assert any("RuntimeError" in code.value for code in app.code)
+
+
+def test_a_live_run(tmp_path):
+    with opened(tmp_path / "lab.duckdb") as lab:
+        lab.run({"workload": "code", "K": 4, "max_new_tokens": 40, "drafts": "all"})
+        app = page()
+        assert "preparing" in said(app) or steps_of(lab)
+        until(lambda: steps_of(lab) > 150)
+        for name in PAGES:
+            app = page(name)
+            assert not app.exception and not app.main.error, name
+            assert len(charts(app)) == CHARTS[name]
+        app = page()
+        before = app.metric[0].value
+        assert ":green-badge[live]" in said(app) and "adaptive" in said(app)
+        seen = steps_of(lab)
+        until(lambda: steps_of(lab) > seen + 40)
+        app.run()
+        assert not app.exception and app.metric[0].value != before
+        stop = next(button for button in app.button if button.label == "Stop")
+        stop.click().run()
+        assert lab.supervisor.wait(30)
+        app.run()
+        assert ":gray-badge[stopped]" in said(app)
+
+
+def test_an_unknown_run_in_the_address_is_said(recorded):
+    app = page("live", "ffffffff-0000")
+    assert not app.exception
+    assert "No run answers to 'ffffffff-0000'" in said(app)
+
+
+def test_a_link_to_an_earlier_run_shows_that_run(recorded):
+    assert recorded.finished[-8:] in said(page("live", recorded.finished))
+    assert recorded.broken[-8:] in said(page("live"))
+
+
+def test_a_held_database_is_said_with_its_owner(tmp_path):
+    from avlab.ui import host
+    from store.database import Database
+
+    with Database(tmp_path / "lab.duckdb"):
+        host.open_lab(tmp_path / "lab.duckdb")
+        app = page()
+        assert not app.exception and "close" in app.error[0].value
+    host.open_lab(tmp_path / "lab.duckdb")
+    assert not page().error
+    host.close_lab()
