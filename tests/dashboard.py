@@ -38,7 +38,9 @@ def steps_of(lab):
 
 def finished_run(lab, **values):
     """A short run under an adaptive policy, recorded to its end; its id."""
-    run = lab.run({"workload": "code", "tokens": 1500, "drafts": "all", "K": 4, "max_new_tokens": 40} | values)
+    run = lab.run(
+        {"workload": "code", "tokens": 1500, "drafts": "all", "K": 4, "max_new_tokens": 40} | values
+    )
     assert lab.supervisor.wait(120)
     return run
 
@@ -65,5 +67,5 @@ def said(app):
 
 
 def charts(app):
-    """The keys of the charts on the page."""
-    return [each.proto.data for each in app.get("bidi_component")]
+    """How many charts the page has."""
+    return len(app.get("bidi_component"))

@@ -2,20 +2,32 @@
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from dashboard import PAGES, PROJECT, charts, finished_run, opened, page, said, steps_of, until
+
+from avlab.config import RunConfig
+from avlab.ui import host
+from store.database import Database
 
 CHARTS = {"live": 7, "coefficients": 4, "calibration": 6, "budget": 5, "runs": 0}
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory):
-    """A lab with a finished and a broken run in it."""
-    with opened(tmp_path_factory.mktemp("lab") / "lab.duckdb") as lab:
-        lab.finished = finished_run(lab)
-        lab.broken = finished_run(lab, target="failing", tokens=10**6)
-        yield lab
+def database(tmp_path_factory):
+    """A file with a finished and then a broken run in it: its path and their ids."""
+    path = tmp_path_factory.mktemp("lab") / "lab.duckdb"
+    with opened(path) as lab:
+        finished = finished_run(lab)
+        return path, finished, finished_run(lab, target="failing", tokens=10**6)
+
+
+@pytest.fixture
+def recorded(database):
+    path, finished, broken = database
+    with opened(path):
+        yield SimpleNamespace(finished=finished, broken=broken)
 
 
 def test_the_dashboard_needs_no_torch():
@@ -39,7 +51,7 @@ def test_with_no_run_a_page_says_what_to_do(name, tmp_path):
 def test_a_finished_run(name, recorded):
     app = page(name, recorded.finished)
     assert not app.exception and not app.main.error
-    assert len(charts(app)) == CHARTS[name]
+    assert charts(app) == CHARTS[name]
     if name != "runs":
         assert ":gray-badge[finished]" in said(app) and recorded.finished[-8:] in said(app)
 
@@ -48,13 +60,22 @@ def test_a_finished_run(name, recorded):
 def test_a_broken_run(name, recorded):
     app = page(name, recorded.broken)
     assert not app.exception
-    assert "a fault in step 30" in said(app)
+    if name == "runs":
+        assert "failed" in set(app.dataframe[0].value["state"])
+    else:
+        assert "a fault in step 30" in said(app)
 
 
-def test_a_broken_run_can_be_started_again(recorded):
-    app = page("live", recorded.broken)
-    assert any(button.label == "Start again" for button in app.button)
-    assert any("RuntimeError" in code.value for code in app.code)
+def test_a_broken_run_shows_its_log_and_can_be_started_again(tmp_path):
+    with opened(tmp_path / "lab.duckdb") as lab:
+        host.start(RunConfig.make(target="failing", K=4))
+        assert lab.supervisor.wait(120)
+        app = page()
+        again = next(button for button in app.button if button.label == "Start again")
+        assert any("RuntimeError" in code.value for code in app.code)
+        again.click().run()
+        assert not app.exception and lab.supervisor.wait(120)
+        assert len(host.run_list()) == 2
 
 
 def test_a_live_run(tmp_path):
@@ -66,7 +87,7 @@ def test_a_live_run(tmp_path):
         for name in PAGES:
             app = page(name)
             assert not app.exception and not app.main.error, name
-            assert len(charts(app)) == CHARTS[name]
+            assert charts(app) == CHARTS[name]
         app = page()
         before = app.metric[0].value
         assert ":green-badge[live]" in said(app) and "adaptive" in said(app)
@@ -93,9 +114,6 @@ def test_a_link_to_an_earlier_run_shows_that_run(recorded):
 
 
 def test_a_held_database_is_said_with_its_owner(tmp_path):
-    from avlab.ui import host
-    from store.database import Database
-
     with Database(tmp_path / "lab.duckdb"):
         host.open_lab(tmp_path / "lab.duckdb")
         app = page()
