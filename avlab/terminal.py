@@ -32,7 +32,8 @@ def answers() -> Console:
 def bar() -> Iterator[Callable[[str, int, int], None]]:
     """A progress bar on standard error, as a function of (what, done, total); total 0 is "unknown"."""
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=errors(), transient=True) as progress:
+    console = errors()
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("starting", total=None)
         yield lambda what, done, total: progress.update(
             task, description=what, completed=done, total=total or None

@@ -72,12 +72,14 @@ def measures(result: Scores) -> dict:
 def interactivity(
     con: duckdb.DuckDBPyConnection, run: str, kinds=HEADLINE, arm: str | None = None
 ) -> float | None:
-    """Output tokens/s for one user: the median over requests that ran to their end of (n - 1) / (last token's
-    time - first token's time). None without a request of two tokens.
+    """Output tokens/s for one user: the median over requests of (n - 1) / (last token's time - first token's time).
+
+    Requests that the run's end cut off count too: leaving the longest out would flatter. None without a request of
+    two tokens.
     """
     sql = (
         "SELECT (output_tokens - 1) / (last_token - first_token) FROM requests "
-        "WHERE run = $run::UUID AND block IN $blocks AND finish IN ('end', 'length') "
+        "WHERE run = $run::UUID AND block IN $blocks AND finish IN ('end', 'length', 'cancelled') "
         "AND output_tokens > 1 AND last_token > first_token"
     )
     found = con.execute(sql, {"run": run, "blocks": _chosen_blocks(con, run, kinds, arm)}).fetchall()

@@ -1,5 +1,6 @@
 """The benchmark: what it reports, that it goes on where it stopped, and that every measure runs on a tiny model."""
 
+import contextlib
 import json
 
 import numpy as np
@@ -181,6 +182,8 @@ class Tiny(Context):
     def pick(self, quick, full):
         if isinstance(quick, tuple):
             return tuple(3 if isinstance(each, int) else each for each in quick)
+        if quick == 64:  # the longest prompt of a comparison
+            return full
         return 0.01 if isinstance(quick, float) else max(3, quick // 40)
 
 
@@ -230,6 +233,31 @@ def test_without_its_environment_the_comparison_says_what_to_run(tiny, tmp_path,
     monkeypatch.setattr(against_vllm, "ENVIRONMENT", tmp_path)
     with pytest.raises(NotMeasured, match="run make bench-vllm-env"):
         against_vllm.measure(tiny)
+
+
+def test_the_comparison_serves_both_engines_in_every_case(tiny, monkeypatch):
+    from avlab.bench.measures import against_vllm
+
+    class Other:
+        def __init__(self):
+            self.asked = []
+
+        def ask(self, **order):
+            self.asked.append(order)
+            if "serve" in order:
+                return {"tokens": 10, "seconds": 1.0, "steps": 5}
+            return {"ready": "0"} if "model" in order else {}
+
+    other = Other()
+    monkeypatch.setattr(against_vllm, "vllm", lambda: contextlib.nullcontext(other))
+    result = against_vllm.measure(tiny)
+    assert set(result.values) == {bar.name for bar in against_vllm.BARS}
+    assert all(value > 0 for value in result.values.values())
+    first, *rest = other.asked
+    assert len(first["prompts"]) == against_vllm.PROMPTS and first["dtype"] == "float32"
+    begun = [(order["begin"], order["top_p"]) for order in rest if "begin" in order]
+    assert begun == against_vllm.CASES
+    assert sum("serve" in order for order in rest) == 3 * len(begun)
 
 
 @pytest.mark.slow

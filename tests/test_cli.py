@@ -15,6 +15,7 @@ import typer.main
 from avlab.cli import app
 from avlab.config import RunConfig
 from avlab.lab import Lab
+from avlab.workers.owner import OwnerError, ask
 
 HERE = Path(__file__).parent
 STAND_IN = (sys.executable, str(HERE / "stand_in_cli.py"))
@@ -33,7 +34,7 @@ def path(tmp_path, monkeypatch):
 
 
 def avlab(*arguments, program=STAND_IN):
-    return subprocess.run([*program, *arguments], capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run([*program, *arguments], capture_output=True, text=True, check=False, timeout=180)
 
 
 def one_sentence(result):
@@ -156,16 +157,22 @@ def test_a_worker_that_fails_gives_its_sentence_and_code_1(path):
     assert "The engine failed: a fault in step 3." in result.stderr and "Traceback" not in result.stderr
 
 
+def steps_so_far(path):
+    try:
+        return ask(path, "progress")["tally"]["steps"]
+    except OwnerError:
+        return 0
+
+
 def start(path, *options):
     process = subprocess.Popen(
         [*STAND_IN, "run", *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     trace = path.with_name(path.name + ".worker")
-    end = time.monotonic() + 20
-    while not trace.exists() or not trace.read_text():
+    end = time.monotonic() + 60
+    while not steps_so_far(path) > 5:
         assert time.monotonic() < end
-        time.sleep(0.02)
-    time.sleep(1.0)
+        time.sleep(0.1)
     return process, json.loads(trace.read_text())["pid"]
 
 
@@ -173,7 +180,7 @@ def start(path, *options):
 def test_ctrl_c_stops_in_good_order(path, number):
     process, worker = start(path, "--json")
     process.send_signal(number)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=90)
     assert process.returncode == 130 and "Traceback" not in err
     assert json.loads(out)["state"] == "stopped" and json.loads(out)["steps"] > 3
     assert not psutil.pid_exists(worker)
@@ -183,7 +190,7 @@ def test_ctrl_c_stops_in_good_order(path, number):
 def test_a_worker_killed_mid_run_is_a_sentence_and_loses_nothing(path):
     process, worker = start(path, "--json")
     os.kill(worker, signal.SIGKILL)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=90)
     assert process.returncode == 1 and "signal 9" in err
     assert json.loads(out)["state"] == "cut short" and json.loads(out)["steps"] > 3
 

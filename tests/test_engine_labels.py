@@ -7,6 +7,7 @@ from tiny_models import LLAMA, make_engine, serve, write_block_drafter, write_ll
 
 from avlab.engine.drafters.base import Drafts
 from avlab.engine.engine import Engine, EngineConfig
+from avlab.engine.plan import plan_step
 from avlab.engine.request import Request
 from avlab.engine.target import Target
 from avlab.policies import Arm
@@ -168,13 +169,13 @@ def test_a_shallow_draft_is_the_head_of_a_deep_one(models, drafter):
         engine.add(request)
     for _ in range(3):
         engine.step()
-    seeds, counters = np.arange(5, dtype=np.uint64), np.full(5, 9)
-    temperature = torch.tensor([0.0, 0.5, 1.0, 1.0, 2.0])
+    plan = plan_step(engine.sequences, K, engine.room, 1, engine.target.device)
+    assert len(plan.ready) == 5
 
     def propose(depth):
         for slot in range(5):
             engine.drafter.forget(slot)  # a draft model reads the text again
-        return engine._propose(engine.sequences, depth, seeds, counters, temperature)
+        return engine._propose(plan, depth)
 
     deep = propose(K)
     for depth in range(1, K + 1):

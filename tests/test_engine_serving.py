@@ -135,6 +135,47 @@ def test_waiting_prompts_leave_a_decoding_request_its_drafts(models, drafter):
     assert steps_of_last(256, 0) == steps_of_last(7, 6)
 
 
+@pytest.mark.parametrize("drafter", ["block", "llama"])
+def test_what_is_cached_is_what_the_target_computes(models, drafter):
+    """After every step: keys and values of all verified positions, and the states at the last of them.
+
+    Drafts write into the same cache and are refused, prompts take turns beside them; none of that may stay.
+    """
+    target = models["target"]
+    engine = make_engine(target, drafter, models[drafter], "fixed:4", slots=6, prompt_chunk=9)
+    for request in requests(9, limit=10, longest=25):
+        engine.add(request)
+    engine.taps = (1, 2)
+    engine.states = torch.zeros(6, 3 * LLAMA["hidden_size"])
+    while engine.running or engine.waiting:
+        engine.step()
+        for s in (s for s in engine.sequences if s.cached):
+            batch, cache = Batch.build([0], [0], [s.cached], torch.float32, "cpu"), target.new_cache(1)
+            with torch.inference_mode():
+                final, taps = target.forward(torch.tensor(s.tokens[: s.cached]), batch, cache, (1, 2))
+            states = torch.cat([final, *taps], 1)[-1]
+            torch.testing.assert_close(engine.states[s.slot], states, atol=1e-4, rtol=0)
+            for ours, right in zip(
+                (*engine.cache.keys, *engine.cache.values), (*cache.keys, *cache.values), strict=True
+            ):
+                ours, right = ours[s.slot, :, : s.cached], right[0, :, : s.cached]
+                torch.testing.assert_close(ours, right, atol=1e-4, rtol=0)
+
+
+def test_prompts_are_computed_in_order_of_arrival(models):
+    """A low slot that is filled again and again does not go ahead of a prompt that waits in a high one."""
+    engine = make_engine(models["target"], slots=4, prompt_chunk=10)
+    _, reports = serve(engine, [Request(i, [i + 1] * 10, 1) for i in range(12)])
+    assert [f.sequence.request.id for r in reports for f in r.finished] == list(range(12))
+
+
+def test_a_temperature_near_zero_is_greedy(models, truth):
+    for temperature in (1e-5, 1e-6, 1e-300):
+        engine = make_engine(models["target"], "llama", models["llama"], "fixed:4", slots=24)
+        finished, _ = serve(engine, requests(24, temperature=temperature))
+        assert outputs(finished) == truth
+
+
 def test_slots_full_means_waiting_in_line(models, truth):
     engine = make_engine(models["target"], "block", models["block"], "fixed:2", slots=2)
     for request in requests(24):

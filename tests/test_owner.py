@@ -105,7 +105,7 @@ def test_another_process_asks_the_lab(tmp_path):
             Lab(path)
         answer = other("run", '{"config": {"target": "plain", "tokens": 40}}')
         run = answer.stdout.strip().strip('"')
-        assert lab.supervisor.wait(20)
+        assert lab.supervisor.wait(60)
         assert lab.progress()["status"]["outcome"] == "done" and lab.progress()["tally"]["tokens"] == 40
         assert run in other("runs").stdout
         assert '"state": "finished"' in other("show", '{"run": "last"}').stdout

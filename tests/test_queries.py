@@ -31,7 +31,7 @@ def lab(tmp_path):
 
 
 def test_headline_rates_count_only_what_was_served(lab):
-    cancelled = frames.request(4, tokens=101, block=1, finish="cancelled")  # has no rate of its own
+    cancelled = frames.request(4, tokens=101, block=1, finish="cancelled")  # cut off by the run's end: counts
     windowed = frames.request(5, tokens=201, block=2)
     con, run = lab(*frames.whole_run()[:-1], cancelled, windowed, frames.bye())
     summary = queries.run_summary(con, run)
@@ -39,7 +39,7 @@ def test_headline_rates_count_only_what_was_served(lab):
     assert summary["tokens_per_s"] == pytest.approx(80.0)
     assert summary["tokens_per_step"] == pytest.approx(2.0)
     assert (summary["steps"], summary["tokens"], summary["requests"]) == (20, 160, 4)
-    assert summary["tokens_per_s_per_user"] == pytest.approx(15.0)  # of 10, 20 and 15
+    assert summary["tokens_per_s_per_user"] == pytest.approx(17.5)  # of 10, 15, 20 and 50
     assert summary["ledger_ms"] == {
         "draft": 10.0, "verify": 60.0, "sample": 15.0, "decide": 5.0, "report": 2.0, "idle": 8.0
     }  # fmt: skip

@@ -7,7 +7,7 @@ import torch
 from tiny_models import LLAMA, write_llama
 from transformers import LlamaForCausalLM
 
-from avlab.engine.cache import GROUP, Batch
+from avlab.engine.cache import Batch, neighbours
 from avlab.engine.fetch import fetch
 from avlab.engine.target import Target
 
@@ -74,8 +74,7 @@ def test_prefill_and_ragged_decoding_in_float32(tmp_path, option):
     target = Target(folder, torch.float32)
     tokens = texts(0, 12, 70)
     expected = [theirs(model, t) for t in tokens]
-    slots = [0, 1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 20]  # more neighbours than a group holds, and holes
-    assert len(slots) > GROUP
+    slots = [0, 1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 20]  # neighbours and holes
     for most in (3, 40):  # decoding with drafts; prompts beside it
         for ours, right in zip(serve_raggedly(target, tokens, slots, 1, most), expected, strict=True):
             assert ours.dtype == torch.float32
@@ -146,3 +145,17 @@ def test_the_default_target(default_target, dtype):
         rough = torch.cat([theirs(model.bfloat16(), t) for t in tokens])
         assert (ours - right).square().mean() < 1.5**2 * (rough - right).square().mean()
         assert (ours.argmax(1) == right.argmax(1)).float().mean() > 0.7
+
+
+def test_slots_are_grouped_while_padding_is_cheap():
+    assert neighbours([0, 1, 2, 5], [300, 310, 320, 300], [1, 1, 3, 1]) == [
+        (0, 3),
+        (3, 4),
+    ]  # a hole ends a group
+    assert neighbours([0, 1, 2], [2000, 100, 100], [1, 1, 1]) == [(0, 1), (1, 3)]  # so does a long neighbour
+    assert neighbours([0, 1, 2], [100, 2000, 1900], [1, 1, 1]) == [(0, 1), (1, 3)]
+    assert neighbours([0, 1, 2], [300, 300, 300], [1, 200, 1]) == [
+        (0, 1),
+        (1, 2),
+        (2, 3),
+    ]  # a prompt stays alone

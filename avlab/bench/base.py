@@ -2,7 +2,7 @@
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -51,7 +51,7 @@ class Table:
 class Result:
     """values: by the name of a bar; None where it could not be taken. notes: sentences."""
 
-    values: dict[str, float | None]
+    values: Mapping[str, float | None]
     tables: list[Table] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 

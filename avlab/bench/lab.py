@@ -15,6 +15,7 @@ from avlab.workers.serving import request_seed
 from avlab.workloads import Moment, open_workload
 
 Prompt = tuple[list[int], str]  # tokens, kind
+MOST_PASSED_OVER = 1000  # prompts in a row that are too long
 WASHOUT = 4  # steps after a switch of policy that are not counted
 _built: dict[RunConfig, Built] = {}  # at most one, kept for the next measure that this process takes
 
@@ -64,11 +65,16 @@ class Lab:
         """Held-out prompts of a workload without end, encoded; those of more tokens than `longest` are left out."""
         stream = open_workload(name, seed=self.config.seed).stream
         room = self.engine.target.length - self.engine.K - (self.config.max_new_tokens or 0)
-        while True:
+        passed_over = 0
+        while passed_over < MOST_PASSED_OVER:
             prompt = stream.take(Moment(0.0))
             tokens = self.text.encode(prompt.messages)
             if len(tokens) < min(room, longest + 1):
+                passed_over = 0
                 yield tokens, prompt.kind
+            else:
+                passed_over += 1
+        raise NotMeasured(f"no prompt of {name} is short enough for this target's context.")
 
     def clear(self) -> None:
         """Cancel every request."""

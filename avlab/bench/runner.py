@@ -63,7 +63,8 @@ def run(measures: list[Measure], quick: bool, fresh: bool, config: RunConfig) ->
     if fresh:
         costs.unlink(missing_ok=True)
     warn_if_busy()
-    began, children = time.monotonic(), []
+    began = time.monotonic()
+    children: list[Child] = []
 
     def take(measure: Measure, progress: Progress) -> Outcome:
         left = began + QUICK - time.monotonic() if quick else LONGEST

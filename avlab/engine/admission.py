@@ -54,7 +54,7 @@ class FixedLength:
     def estimate(self, feature: np.ndarray, head: np.ndarray | None) -> None:
         return None
 
-    def admit(self, estimate: None, offer: Offer) -> Admission:
+    def admit(self, estimate: np.ndarray | None, offer: Offer) -> Admission:
         admitted = np.minimum(offer.scheduled, self.verified)
         return Admission(admitted, int(admitted.sum()))
 
@@ -80,13 +80,14 @@ class AdaptiveVerification:
     def depth(self, offer: Offer) -> int:
         return self.K
 
-    def estimate(self, feature: np.ndarray, head: np.ndarray | None) -> np.ndarray:
+    def estimate(self, feature: np.ndarray, head: np.ndarray | None) -> np.ndarray | None:
         """[B, K] acceptance estimates of this step's drafts."""
         if self.arm.source == "head":
             return head
         return probability(feature) if self.estimator is None else self.estimator.predict(feature)
 
-    def admit(self, estimate: np.ndarray, offer: Offer) -> Admission:
+    def admit(self, estimate: np.ndarray | None, offer: Offer) -> Admission:
+        assert estimate is not None  # an adaptive arm always drafts, and drafts always come with estimates
         draft, verify = self.costs.draft_at(self.K), self.costs.verify
         before = offered(survival(offer.earlier), offer.scheduled)
         requests, others = offer.requests, offer.other_tokens

@@ -72,8 +72,8 @@ def choose_drafter(config: RunConfig, target_folder_: Path) -> tuple[str, Path |
                 "none",
                 None,
                 (
-                    f"The shipped drafter does not fit {target_folder_.name}: serving without one. A small Llama of the "
-                    "same vocabulary can be given with --drafter FOLDER."
+                    f"The shipped drafter does not fit {target_folder_.name}: serving without one. A small Llama of "
+                    "the same vocabulary can be given with --drafter FOLDER."
                 ),
             )
         return "block", folder, None
@@ -105,6 +105,11 @@ def build(config: RunConfig, progress: Progress = lambda text, done, total: None
     if drafter is None and arm.drafts:
         arm = Arm("none")
     K = drafter.K if drafter else 0
+    if target.length < K + 2:
+        raise CheckpointError(
+            f"The context holds {target.length} positions, too few for {K} drafts behind a prompt: raise --context, or "
+            "choose a target that holds more."
+        )
     settings = EngineConfig(slots=config.slots, new_request=config.new_request)
     most = config.slots * (K + 1) + settings.prompt_chunk
     cache = target.new_cache(config.slots)
@@ -126,8 +131,8 @@ def build(config: RunConfig, progress: Progress = lambda text, done, total: None
         costs=costs,
         target_name=folder.name,
         target_hash=weights_hash(folder),
-        drafter_name=None if drafter is None else f"{drafter.name}:{drafter_folder.name}",
-        drafter_hash=None if drafter is None else weights_hash(drafter_folder),
+        drafter_name=f"{drafter.name}:{drafter_folder.name}" if drafter and drafter_folder else None,
+        drafter_hash=weights_hash(drafter_folder) if drafter_folder else None,
         dtype=str(dtype).removeprefix("torch."),
         notes=notes,
     )

@@ -12,9 +12,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-
 # the numbers that a rotary embedding of each kind needs beside its base
-ROPE_NUMBERS = {
+ROPE_NUMBERS: dict[str, tuple[str, ...]] = {
     "default": (),
     "linear": ("factor",),
     "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
@@ -76,8 +75,8 @@ def read_config(folder: Path) -> ModelConfig:
             f"{path} asks for activation {raw['hidden_act']!r}; the reference engine has 'silu'."
         )
     rope = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
-    kind = rope.get("rope_type", rope.get("type", "default")) if isinstance(rope, dict) else rope
-    if kind not in ROPE_NUMBERS:
+    kind = rope.get("rope_type", rope.get("type", "default")) if isinstance(rope, dict) else str(rope)
+    if not isinstance(rope, dict) or kind not in ROPE_NUMBERS:
         raise CheckpointError(
             f"{path} asks for rotary scaling {kind!r}; known are {', '.join(ROPE_NUMBERS)}."
         )
@@ -109,8 +108,18 @@ def read_config(folder: Path) -> ModelConfig:
             f"{path} holds a value that is not a number where one is due ({error})."
         ) from None
     c = config
-    if min(c.vocabulary, c.hidden, c.intermediate, c.layers, c.heads, c.kv_heads, c.max_positions) < 1:
-        raise CheckpointError(f"{path} holds a size below 1: it is not a Llama configuration.")
+    sizes = {
+        "vocab_size": c.vocabulary,
+        "hidden_size": c.hidden,
+        "intermediate_size": c.intermediate,
+        "num_hidden_layers": c.layers,
+        "num_attention_heads": c.heads,
+        "num_key_value_heads": c.kv_heads,
+        "max_position_embeddings": c.max_positions,
+    }
+    for name, size in sizes.items():
+        if size < 1:
+            raise CheckpointError(f"{path} gives {name} as {size}: it is not a Llama configuration.")
     if c.heads % c.kv_heads or c.head_dim % 2 or c.head_dim < 2:
         raise CheckpointError(
             f"{path} asks for {c.heads} heads of size {c.head_dim} that share {c.kv_heads} keys; the number of heads "
@@ -159,7 +168,9 @@ def read_weights(folder: Path, dtype: torch.dtype, device: torch.device) -> Weig
         try:
             with safe_open(path, framework="pt", device="cpu") as file:
                 for key in file.keys():  # noqa: SIM118 - a safetensors handle, not a dict
-                    weights[key] = file.get_tensor(key).to(device=device, dtype=dtype)
+                    weights[key] = file.get_tensor(key).to(
+                        device=device, dtype=dtype, copy=True
+                    )  # frees the file
         except SafetensorError as error:
             raise CheckpointError(
                 f"{path} is truncated or not a safetensors file ({error}): fetch the checkpoint again."

@@ -118,7 +118,7 @@ class Engine:
         watch.lap("decide")
 
         # propose: draft tokens [B, depth] and the distributions they were drawn from
-        drafts = self._propose(plan, depth) if depth else None
+        drafts = self._propose(self.drafter, plan, depth) if self.drafter and depth else None
         watch.lap("draft")
         if drafts:
             report.ms["draft"] -= drafts.feature_ms
@@ -167,7 +167,7 @@ class Engine:
             self.sequences.append(sequence)
             self.sequences.sort(key=lambda s: s.slot)
 
-    def _propose(self, plan: StepPlan, depth: int) -> Drafts:
+    def _propose(self, drafter: Drafter, plan: StepPlan, depth: int) -> Drafts:
         device, ready, decoding = self.target.device, plan.ready, plan.decoding
         inputs = DraftInput(
             slots=[s.slot for s in decoding],
@@ -181,7 +181,7 @@ class Engine:
             cache=self.cache,
             history=[s.tokens for s in decoding],
         )
-        return self.drafter.propose(inputs, depth)
+        return drafter.propose(inputs, depth)
 
     def _verify(self, plan: StepPlan, drafts: Drafts | None, admitted: np.ndarray):
         """Logits of the rows that are sampled from, [M, V]; states of every row, [R, S * hidden]; first rows, [N]."""

@@ -9,6 +9,8 @@ from avlab.engine.admission import Offer
 from avlab.engine.request import Sequence
 from avlab.engine.sampler import SamplingParameters
 
+COLDEST = 1e-5  # below this temperature sampling is greedy, as in vLLM; logits over less would overflow
+
 
 @dataclass(slots=True)
 class StepPlan:
@@ -56,13 +58,14 @@ class StepPlan:
 
 def plan_step(held: list[Sequence], K: int, room: int, prompt_chunk: int, device: torch.device) -> StepPlan:
     """Plan a step over the sequences that hold a slot. room: tokens a request may fill, prompt included."""
-    left, sequences, chunks = prompt_chunk, [], []
-    for s in held:
-        chunk = 0 if s.decoding else min(left, s.prompt_length - s.cached)
-        if chunk or s.decoding:  # a prompt that waits for its turn has no rows
-            sequences.append(s)
-            chunks.append(chunk)
-            left -= chunk
+    left, turn = prompt_chunk, {}
+    for s in sorted(held, key=lambda s: s.admitted_at):  # prompts in order of arrival, whatever their slots
+        turn[s.slot] = 0 if s.decoding else min(left, s.prompt_length - s.cached)
+        left -= turn[s.slot]
+    sequences = [
+        s for s in held if s.decoding or turn[s.slot]
+    ]  # a prompt that waits for its turn has no rows
+    chunks = [turn[s.slot] for s in sequences]
     decoding = np.array([s.decoding for s in sequences], dtype=bool)
     ends = [s.cached + n == s.prompt_length for s, n in zip(sequences, chunks, strict=True)]
     ready, emitting = np.flatnonzero(decoding), np.flatnonzero(decoding | ends)
@@ -84,7 +87,9 @@ def plan_step(held: list[Sequence], K: int, room: int, prompt_chunk: int, device
         seeds=np.array([r.seed % 2**64 for r in requests], dtype=np.uint64),
         counters=np.array([s.draws for s in sequences], dtype=np.int64),
         parameters=SamplingParameters(
-            torch.tensor([r.temperature for r in requests], device=device),
+            torch.tensor(
+                [r.temperature if r.temperature >= COLDEST else 0.0 for r in requests], device=device
+            ),
             torch.tensor([r.top_k for r in requests], device=device),
             torch.tensor([r.top_p for r in requests], device=device),
         ),

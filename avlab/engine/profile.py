@@ -17,6 +17,7 @@ from avlab.speculation.costs import CostTable
 
 CONTEXT = 256  # tokens already cached by each timed request; the middle of what the shipped workloads reach
 REPLAYS = 5  # as vLLM
+ENOUGH_MS = 300.0  # large sizes vary little; a start should not take longer than it must
 TOKENS_PER_REQUEST = (
     3  # how a timed verification is spread: about what adaptive verification admits, plus one
 )
@@ -62,12 +63,12 @@ def read_costs(path: Path, K: int, slots: int, tokens: int) -> Costs:
         plain = json.loads(path.read_text(encoding="utf-8"))
         draft = [(int(r), int(d), float(ms)) for r, d, ms in plain["draft"]]
         verify = [(int(t), float(ms)) for t, ms in plain["verify"]]
-        if min([ms for *_, ms in draft + verify], default=-1.0) < 0:
-            raise ValueError("a cost is negative, or there is none")
+        if not verify or min(number for sample in draft + verify for number in sample) < 0:
+            raise ValueError("a size or a cost is negative, or there is none")
         return make_costs(draft, verify, K, slots, tokens, str(path))
     except OSError as error:
         raise CostError(f"The cost file {path} cannot be read: {error.strerror}.") from None
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
         raise CostError(
             f"{path} is not a cost file ({error}): it holds a JSON object with 'draft', a list of "
             "[requests, depth, ms], and 'verify', a list of [tokens, ms]."
@@ -84,39 +85,44 @@ def profile(
 ) -> Costs:
     """Time drafts by requests and depth, and target passes by tokens, on random tokens. The cache must be idle."""
     request_sizes = [n for n in (1, 2, 4, 8, 16, 32, 64, 128, 256) if n < slots] + [slots]
-    token_sizes = [
-        n for n in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512) if n < tokens
-    ]
-    token_sizes.append(min(tokens, 512))
+    most = min(tokens, 512, slots * target.length)
+    token_sizes = [n for n in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384) if n < most]
+    token_sizes.append(most)
     depths = sorted({1, (drafter.K + 1) // 2, drafter.K}) if drafter else []
-    jobs: list[tuple] = [("verify", n, 0) for n in token_sizes]
-    jobs += [("draft", n, d) for n in request_sizes for d in depths]
+    jobs = [(n, 0, _verify_job(target, cache, n, slots)) for n in token_sizes]
+    if drafter:
+        jobs += [(n, d, _draft_job(target, drafter, cache, n, d)) for n in request_sizes for d in depths]
     draft, verify = [], []
-    for done, (what, n, depth) in enumerate(jobs):
+    for done, (n, depth, run) in enumerate(jobs):
         progress(done, len(jobs))
-        run = (
-            _draft_job(target, drafter, cache, n, depth)
-            if what == "draft"
-            else _verify_job(target, cache, n, slots)
-        )
-        run()
-        for _ in range(REPLAYS):
-            began = time.perf_counter()
-            run()
-            if target.device.type == "cuda":
-                torch.cuda.synchronize(target.device)
-            ms = (time.perf_counter() - began) * 1e3
-            if what == "draft":
+        for ms in _time(run, target.device):
+            if depth:
                 draft.append((n, depth, ms))
             else:
                 verify.append((n, ms))
     progress(len(jobs), len(jobs))
+    if drafter:
+        for slot in range(slots):
+            drafter.forget(slot)  # what a drafter remembers of the timed requests
     return make_costs(draft, verify, drafter.K if drafter else 0, slots, tokens, "profiled")
+
+
+def _time(run: Callable[[], object], device: torch.device) -> list[float]:
+    """Milliseconds of some runs after a first one: REPLAYS, or fewer (at least 2) once they have taken long enough."""
+    run()
+    times: list[float] = []
+    while len(times) < 2 or (len(times) < REPLAYS and sum(times) < ENOUGH_MS):
+        began = time.perf_counter()
+        run()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        times.append((time.perf_counter() - began) * 1e3)
+    return times
 
 
 @torch.inference_mode()
 def _verify_job(target: Target, cache: KVCache, n: int, slots: int) -> Callable[[], object]:
-    requests = min(slots, max(1, round(n / TOKENS_PER_REQUEST)))
+    requests = min(slots, max(1, round(n / TOKENS_PER_REQUEST), -(-n // target.length)))
     counts = [n // requests + (i < n % requests) for i in range(requests)]
     rows = torch.arange(n, device=target.device) % target.config.vocabulary
     at = min(CONTEXT, target.length - max(counts))
@@ -131,7 +137,7 @@ def _verify_job(target: Target, cache: KVCache, n: int, slots: int) -> Callable[
 
 @torch.inference_mode()
 def _draft_job(target: Target, drafter: Drafter, cache: KVCache, n: int, depth: int) -> Callable[[], object]:
-    at, device = min(CONTEXT, target.length - drafter.K - 1), target.device
+    at, device = min(CONTEXT, target.length - drafter.K), target.device
     width = (1 + len(drafter.state_layers)) * target.config.hidden
     inputs = DraftInput(
         slots=list(range(n)),

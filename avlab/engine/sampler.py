@@ -136,7 +136,7 @@ class TargetRows:
             else:
                 columns, p = None, (self.scaled[row[chosen]] - self.normaliser[row[chosen], None]).exp()
             again = rejected[chosen].nonzero().squeeze(1)
-            if len(again):
+            if drafts is not None and len(again):
                 request = chosen[again]
                 listed_columns = None if columns is None else columns[again]
                 excess = residual(p[again], listed_columns, drafts, draft_row[request], position[request])

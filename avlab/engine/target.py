@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from avlab.engine.cache import Batch, KVCache
+from avlab.engine.cache import Batch, Group, KVCache
 from avlab.engine.checkpoint import ModelConfig, Weights, read_config, read_weights
 from avlab.engine.linear import Linear
 
@@ -66,7 +66,8 @@ class Layer:
 
         q, k = take("self_attn.q_proj", Q, H, c.heads), take("self_attn.k_proj", KV, H, c.kv_heads)
         v = take("self_attn.v_proj", KV, H)
-        bias = None if q[1] is None else torch.cat([q[1], k[1], v[1]])
+        biases = [part for part in (q[1], k[1], v[1]) if part is not None]
+        bias = torch.cat(biases) if len(biases) == 3 else None
         self.qkv = Linear(torch.cat([q[0], k[0], v[0]]), bias)
         self.out = Linear(*take("self_attn.o_proj", H, Q))
         self.gate = Linear(*take("mlp.gate_proj", c.intermediate, H))
@@ -109,7 +110,7 @@ class Layer:
         return self.down.plus(self.up.times(h, self.gate.silu(h)), x)
 
 
-def attend(q: Tensor, keys: Tensor, values: Tensor, group) -> Tensor:
+def attend(q: Tensor, keys: Tensor, values: Tensor, group: Group) -> Tensor:
     """Attention of one group of slots as two batched products. q: [N, heads, D] -> [rows of the group, heads * D].
 
     The query heads that share a key head are folded into the row dimension, so each key is read once.
@@ -117,12 +118,12 @@ def attend(q: Tensor, keys: Tensor, values: Tensor, group) -> Tensor:
     _, H, D = q.shape
     KV, G, n, length = keys.shape[1], group.last - group.first, group.width, group.length
     share = H // KV
-    q = q[group.start : group.stop] if group.rows is None else q[group.rows.flatten()]
+    q = q[group.start : group.stop] if group.rows is None else q[group.rows]
     q = q.view(G, n, KV, share, D).transpose(1, 2).reshape(G * KV, n * share, D)
     k = keys[group.first : group.last, :, :length].flatten(0, 1)  # [G * KV, length, D]
     v = values[group.first : group.last, :, :length].flatten(0, 1)
-    mask = group.mask[:, None, :, None].expand(G, KV, n, share, length).reshape(G * KV, n * share, length)
-    scores = torch.baddbmm(mask, q, k.transpose(1, 2), alpha=D**-0.5)
+    scores = torch.bmm(q, k.transpose(1, 2)).view(G, KV, n, share, length)
+    scores = scores.mul_(D**-0.5).add_(group.mask[:, None, :, None]).view(G * KV, n * share, length)
     mixed = torch.bmm(scores.softmax(-1), v)  # [G * KV, n * share, D]
     mixed = mixed.view(G, KV, n, share, D).transpose(1, 2).reshape(G * n, H * D)
     return mixed if group.back is None else mixed[group.back]
@@ -174,4 +175,3 @@ class Target:
     def logits(self, states: Tensor) -> Tensor:
         """[N, hidden] -> [N, V] float32."""
         return self.head(states).float()
-

@@ -44,10 +44,20 @@ class TrainingBatch:
 
 
 class Recordings:
-    """All shards of some folders. One conversation in 50, chosen by its place, is held out."""
+    """All shards of some folders. One conversation in 50, chosen by its place, is held out, and at least one.
 
-    def __init__(self, folders: list[Path], hidden: int, kv_heads: int, head_dim: int):
-        self.hidden, self.kv_heads, self.head_dim = hidden, kv_heads, head_dim
+    key_layers: the layers whose keys and values were recorded, as `generate` was told.
+    """
+
+    def __init__(
+        self,
+        folders: list[Path],
+        hidden: int,
+        kv_heads: int,
+        head_dim: int,
+        key_layers: tuple[int, ...] = KEY_LAYERS,
+    ):
+        self.hidden, self.kv_heads, self.head_dim, self.key_layers = hidden, kv_heads, head_dim, key_layers
         self.files, self.train, self.held_out = {}, [], []
         for folder in folders:
             self.extend(folder)
@@ -64,6 +74,8 @@ class Recordings:
                 if n - first > 16:
                     (self.held_out if i % 50 == 49 else self.train).append(piece)
                 offset += n
+        if self.train and not self.held_out:
+            self.held_out.append(self.train.pop())
 
     def tokens(self) -> Tensor:
         """Every recorded token, for counting."""
@@ -90,7 +102,7 @@ class Recordings:
             states_ = file.get_slice("states")[rows].float()
             k, v = file.get_slice("keys")[rows].float(), file.get_slice("values")[rows].float()
             for i, layer in enumerate(layers):
-                j = KEY_LAYERS.index(layer)
+                j = self.key_layers.index(layer)
                 keys[i][c, :, : p.length] = k[:, j].view(-1, KV, D).transpose(0, 1)
                 values[i][c, :, : p.length] = v[:, j].view(-1, KV, D).transpose(0, 1)
             # row a is verified and a+1 newest; the draft k is judged by the target's distribution at row a+1+k

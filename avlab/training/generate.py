@@ -16,14 +16,8 @@ from torch import Tensor
 from avlab.engine.cache import Batch
 from avlab.engine.target import Target
 
-KEY_LAYERS = (
-    17,
-    18,
-    20,
-    23,
-    26,
-    29,
-)  # 17 and 18 hold the strongest induction heads of SmolLM2-135M (measured)
+# 17 and 18 hold the strongest induction heads of SmolLM2-135M (measured)
+KEY_LAYERS = (17, 18, 20, 23, 26, 29)
 STATE_LAYERS = (18, 24)  # the inputs of these layers are recorded beside the final state
 LENGTH = 640  # positions a conversation may fill
 
@@ -89,10 +83,16 @@ def generate(
     tokens: int,
     in_flight: int = 96,
     progress: Callable[[int, float], None] = lambda done, rate: None,
+    key_layers: tuple[int, ...] = KEY_LAYERS,
+    state_layers: tuple[int, ...] = STATE_LAYERS,
 ) -> None:
-    """Serve conversations until `tokens` positions are written. A self-asked question is followed by its answer."""
+    """Serve conversations until `tokens` positions are written, or none are left.
+
+    A self-asked question is followed by its answer. key_layers: whose keys and values are recorded; state_layers: whose
+    inputs are, behind the final states.
+    """
     cache = target.new_cache(in_flight)
-    width = (1 + len(STATE_LAYERS)) * target.config.hidden
+    width = (1 + len(state_layers)) * target.config.hidden
     states = torch.zeros(in_flight, LENGTH, width, dtype=torch.bfloat16)
     live: list[Conversation] = []
     began, first = time.monotonic(), writer.total
@@ -100,11 +100,13 @@ def generate(
         while len(live) < in_flight and (new := next(conversations, None)) is not None:
             new.slot = cache.acquire()
             live.append(new)
+        if not live:
+            break
         live.sort(key=lambda c: c.slot)
         counts = [len(c.tokens) - c.done for c in live]
         batch = Batch.build([c.slot for c in live], [c.done for c in live], counts, target.dtype, "cpu")
         rows = torch.tensor([t for c in live for t in c.tokens[c.done :]])
-        final, tapped = target.forward(rows, batch, cache, STATE_LAYERS)
+        final, tapped = target.forward(rows, batch, cache, state_layers)
         states[batch.slot_of_row, batch.positions] = torch.cat([final, *tapped], 1).bfloat16()
         last = torch.tensor(counts).cumsum(0) - 1
         logits = target.logits(final[last])
@@ -117,7 +119,7 @@ def generate(
                 c.tokens += [token, *answer_header]
                 c.question, c.limit = False, min(LENGTH - 1, len(c.tokens) + c.answer_limit)
             elif token == end or len(c.tokens) + 1 >= c.limit:
-                writer.add(_record(c, cache, states), c.kind)
+                writer.add(_record(c, cache, states, key_layers), c.kind)
                 cache.release(c.slot)
                 live.remove(c)
             else:
@@ -126,11 +128,11 @@ def generate(
     writer.flush()
 
 
-def _record(c: Conversation, cache, states: Tensor) -> dict[str, Tensor]:
+def _record(c: Conversation, cache, states: Tensor, key_layers: tuple[int, ...]) -> dict[str, Tensor]:
     n = c.done
 
     def layers_of(store: list[Tensor]) -> Tensor:  # -> [n, layers, kv_heads * head_dim]
-        return torch.stack([store[i][c.slot, :, :n].transpose(0, 1).flatten(1) for i in KEY_LAYERS], 1)
+        return torch.stack([store[i][c.slot, :, :n].transpose(0, 1).flatten(1) for i in key_layers], 1)
 
     return {
         "tokens": torch.tensor(c.tokens[:n], dtype=torch.int32),

@@ -133,8 +133,8 @@ class DrafterNetwork(nn.Module):
         for each layer; mask: [C, a, L]; previous: [C, a, K, H] embeddings of the token before each draft;
         head: [draft vocabulary, H] -> ([C, a, K, draft vocabulary], [C, a, K]).
         """
-        K = self.shape.K
-        x = self.rows(embedding, states)
+        K = previous.shape[-2]  # rows are causal, so a shallower block is the beginning of a deeper one
+        x = self.rows(embedding, states)[..., :K, :]
         turn = self.turns[position[..., None] + torch.arange(K)].unsqueeze(-2)
         for layer, k, v in zip(self.layers, keys, values, strict=True):
             x = layer(x, turn, k, v, mask)

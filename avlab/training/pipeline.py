@@ -85,9 +85,8 @@ def trainer(plan: Plan) -> Trainer:
     network = DrafterNetwork(config, plan.shape)
     network.start_from(weights)
     schedule = Schedule(updates=plan.updates, warm_up=min(60, plan.updates // 10 + 1))
-    return Trainer(
-        network, recordings, weights, _vocabulary(plan, recordings), schedule, plan.folder / "training"
-    )
+    ids = _vocabulary(plan, recordings, config.vocabulary)
+    return Trainer(network, recordings, weights, ids, schedule, plan.folder / "training")
 
 
 def train(plan: Plan, say: Say) -> None:
@@ -131,13 +130,17 @@ def in_parallel(plan: Plan, stage: str, arguments: list[str]) -> None:
         )
 
 
-def _vocabulary(plan: Plan, recordings: Recordings) -> torch.Tensor:
-    """The draft vocabulary: the target tokens met most often in the recordings, fixed at the first call."""
+def _vocabulary(plan: Plan, recordings: Recordings, vocabulary: int) -> torch.Tensor:
+    """The draft vocabulary: those of the target's tokens met most often in the recordings, fixed at the first call."""
     path = plan.folder / "vocabulary.json"
     if not path.exists():
-        counts = torch.bincount(recordings.tokens().long())
+        counts = torch.bincount(recordings.tokens().long(), minlength=vocabulary)
         ids = counts.argsort(descending=True, stable=True)[: plan.shape.draft_vocabulary].sort().values
-        path.write_text(json.dumps(ids.tolist()))
+        part = path.with_suffix(
+            f".{os.getpid()}"
+        )  # several processes may be here at once, with the same result
+        part.write_text(json.dumps(ids.tolist()))
+        part.rename(path)
     return torch.tensor(json.loads(path.read_text()))
 
 

@@ -36,6 +36,7 @@ class Schedule:
     cross_entropy_part: float = 0.15
     cross_entropy_weight: float = 0.1
     gamma: float = 4.0
+    shallow: int = 3
     seed: int = 0
 
 
@@ -136,8 +137,14 @@ class Trainer:
             rate = min(1, (self.update + 1) / s.warm_up) * 0.5 * (1 + math.cos(math.pi * part))
             for group in self.optimiser.param_groups:
                 group["lr"] = group["base"] * rate
-            pieces = rng.sample(self.recordings.train, s.conversations // self.workers)
-            batch = self.batch(pieces, s.anchors, rng)
+            share = min(s.conversations // self.workers, len(self.recordings.train))
+            pieces = rng.sample(self.recordings.train, share)
+            K, anchors = self.network.shape.K, s.anchors
+            if (
+                self.update % 2
+            ):  # every other update many shallow blocks: first positions decide most, and cost least
+                K, anchors = min(s.shallow, K), anchors * K // min(s.shallow, K)
+            batch = self.batch(pieces, anchors, rng, K)
             weight = 1.0 if part < s.cross_entropy_part else s.cross_entropy_weight
             result = losses(self.network, batch, self.embedding, self.head, self.head, weight, s.gamma)
             self.optimiser.zero_grad(set_to_none=True)
@@ -146,9 +153,9 @@ class Trainer:
             torch.nn.utils.clip_grad_norm_(self.network.parameters(), 1.0)
             self.optimiser.step()
             self.update += 1
-            recent.append(
-                (float(result.total.detach()), result.tokens_per_step, result.acceptance, result.reached)
-            )
+            if K == self.network.shape.K:  # only whole blocks are told of
+                facts = (float(result.total.detach()), result.tokens_per_step)
+                recent.append((*facts, result.acceptance, result.reached))
             if self.update % 25 == 0:
                 rates = sum(r[2] for r in recent) / sum(r[3] for r in recent)
                 seconds = (time.monotonic() - began) / 25
@@ -174,9 +181,11 @@ class Trainer:
         for gradient, mean in zip(held, flat.split([g.numel() for g in held]), strict=True):
             gradient.copy_(mean.view_as(gradient))
 
-    def batch(self, pieces, anchors: int, rng: random.Random) -> TrainingBatch:
+    def batch(self, pieces, anchors: int, rng: random.Random, K: int | None = None) -> TrainingBatch:
         shape = self.network.shape
-        return self.recordings.batch(pieces, anchors, shape.K, shape.key_layers, len(shape.state_layers), rng)
+        return self.recordings.batch(
+            pieces, anchors, K or shape.K, shape.key_layers, len(shape.state_layers), rng
+        )
 
     @torch.no_grad()
     def evaluate(self, conversations: int = 64, anchors: int = 8) -> dict:

@@ -1,7 +1,5 @@
 """Passages of the Python reference and of numpy's manual, to be explained, shortened, listed or asked about."""
 
-# ruff: noqa: E501 (a template is one line, however long)
-
 import inspect
 from functools import lru_cache
 

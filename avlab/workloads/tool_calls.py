@@ -1,7 +1,5 @@
 """Requests to be answered by a call of a tool, written as JSON: the most predictable output of the ladder."""
 
-# ruff: noqa: E501 (a template is one line, however long)
-
 import json
 
 from .base import Kind, Prompt, Turns, distinct, fill, generator, in_turn, own

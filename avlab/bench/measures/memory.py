@@ -16,6 +16,7 @@ def measure(context: Context) -> Result:
 
     lab = Lab(context, own_costs=not context.quick)  # timing steps is part of what a worker does
     engine, process = lab.engine, psutil.Process()
+    built = process.memory_info()
     shape = engine.cache.keys[0].shape  # [slots, kv_heads, length, head_dim]
     position = 2 * len(engine.cache.keys) * shape[1] * shape[3] * engine.cache.keys[0].element_size()
     filled = np.zeros(shape[0], dtype=np.int64)
@@ -38,8 +39,12 @@ def measure(context: Context) -> Result:
         rows.append([arm, steps, *np.round([peak, filled.sum() * position / 1e9, beside], 2).tolist()])
         worst = worst or beside  # the bar is for the adaptive policy
     columns = ["policy", "steps", "peak resident GB", "KV cache filled GB", "resident beside it GB"]
-    note = f"A cached position takes {position / 1e3:.1f} kB; the cache grows as requests fill it."
-    return Result({BAR.name: worst}, [Table(f"Memory, {lab.concurrency} requests", columns, rows)], [note])
+    notes = [
+        f"A cached position takes {position / 1e3:.1f} kB; the cache grows as requests fill it.",
+        f"With the engine built and nothing served yet: {built.rss / 1e9:.2f} GB resident, of which "
+        f"{built.shared / 1e9:.2f} GB are files (libraries, a checkpoint that is mapped).",
+    ]
+    return Result({BAR.name: worst}, [Table(f"Memory, {lab.concurrency} requests", columns, rows)], notes)
 
 
 MEASURES = (Measure("memory", "the worker's memory", (BAR,), measure, 70, alone=True),)

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from avlab.engine.cache import Batch
-from avlab.engine.checkpoint import CheckpointError, read_json
+from avlab.engine.checkpoint import CheckpointError, Weights, read_json
 from avlab.engine.drafters.base import DraftInput, Drafts, DraftVocabulary
 from avlab.engine.drafters.draws import Draws
 from avlab.engine.linear import Linear
@@ -27,41 +27,56 @@ class BlockDrafter:
 
     def __init__(self, folder: Path, target: Target, K: int | None = None, head: bool = True):
         """K: how many of the trained positions to draft (default: all). head: whether the confidence head is on."""
-        tensors, card = read_drafter(folder)
-        shape = card["shape"]
+        weights, card = read_drafter(folder)
+        c, shape = target.config, card["shape"]
         if K is not None and shape["K"] < K:
             raise CheckpointError(
                 f"The drafter in {folder} makes at most {shape['K']} drafts, {K} were asked for: lower K."
             )
-        if card["hidden"] != target.config.hidden or card["target_vocabulary"] != target.config.vocabulary:
+        if (card["hidden"], card["target_vocabulary"]) != (c.hidden, c.vocabulary):
             raise CheckpointError(
                 f"The drafter in {folder} was made for a target of hidden size {card['hidden']} and vocabulary "
-                f"{card['target_vocabulary']}; this target has {target.config.hidden} and "
-                f"{target.config.vocabulary}: give the drafter that belongs to it, or run without one (--drafter none)."
+                f"{card['target_vocabulary']}; this target has {c.hidden} and {c.vocabulary}: give the drafter that "
+                "belongs to it, or run without one (--drafter none)."
             )
-        tensors = {
-            k: v.to(target.device, target.dtype if v.is_floating_point() else v.dtype)
-            for k, v in tensors.items()
-        }
-        self.name, self.target, self.K, self.has_head = "block", target, K or shape["K"], head
         self.key_layers, self.state_layers = tuple(shape["key_layers"]), tuple(shape["state_layers"])
-        self.vocabulary = DraftVocabulary(tensors["vocabulary"], target.config.vocabulary)
-        self.epsilon = target.config.norm_epsilon
+        if max(self.key_layers + self.state_layers) >= c.layers:
+            raise CheckpointError(
+                f"The drafter in {folder} reads the target's layer {max(self.key_layers + self.state_layers)}; this "
+                f"target has layers 0 to {c.layers - 1}: give the drafter that belongs to it."
+            )
+        self.name, self.target, self.K, self.has_head = "block", target, K or shape["K"], head
+        self.epsilon = c.norm_epsilon
+        for name, tensor in weights.items():
+            weights[name] = tensor.to(
+                target.device, target.dtype if tensor.is_floating_point() else tensor.dtype
+            )
+        H, W, M, Q = c.hidden, shape["input_width"], shape["markov_rank"], shape["draft_vocabulary"]
+        inputs = (2 + len(self.state_layers)) * H
+        ids = weights.take("vocabulary", Q)
+        if int(ids.min()) < 0 or int(ids.max()) >= c.vocabulary:
+            raise CheckpointError(
+                f"The drafter in {folder} has a vocabulary with tokens that the target lacks."
+            )
+        self.vocabulary = DraftVocabulary(ids, c.vocabulary)
 
-        def linear(name: str) -> Linear:
-            return Linear(tensors[f"{name}.weight"], tensors.get(f"{name}.bias"))
+        def linear(name: str, rows: int, columns: int) -> Linear:
+            return Linear(weights.take(f"{name}.weight", rows, columns), weights.maybe(f"{name}.bias", rows))
 
-        self.layers = [
-            Layer.of_parts(tensors, f"layers.{i}", target.config) for i in range(len(self.key_layers))
-        ]
-        self.input_hidden, self.first_direct = linear("input_hidden"), linear("first_direct")
-        self.first_out, self.later_out = linear("first_out"), linear("later_out")
-        self.markov_state, self.markov_carry = linear("markov_state"), linear("markov_carry")
-        self.markov_out, self.confidence = linear("markov_out"), linear("confidence")
-        self.head = Linear(target.head_rows(self.vocabulary.ids))
+        self.layers = [Layer.of_parts(weights, f"layers.{i}", c) for i in range(len(self.key_layers))]
+        self.input_hidden, self.first_direct = (
+            linear("input_hidden", W, inputs),
+            linear("first_direct", H, inputs),
+        )
+        self.first_out, self.later_out = linear("first_out", H, W), linear("later_out", H, W)
+        self.markov_state, self.markov_carry = linear("markov_state", M, H), linear("markov_carry", M, M)
+        self.markov_out, self.confidence = linear("markov_out", Q, M), linear("confidence", 1, H + M)
+        self.head = Linear(target.head_rows(ids))
         # the Markov input of every token the target can say, computed once: [V, rank]
-        self.token_drive = F.linear(target.embedding, tensors["markov_token.weight"])
-        self.plain = tensors
+        self.token_drive = F.linear(target.embedding, weights.take("markov_token.weight", M, H))
+        self.input_norm, self.final_norm = weights.take("input_norm", inputs), weights.take("final_norm", H)
+        self.first_carry, self.later_carry = weights.take("first_carry", H), weights.take("later_carry", H)
+        self.mask = weights.take("mask", shape["K"] - 1, H)
 
     @torch.inference_mode()
     def propose(self, inputs: DraftInput, depth: int) -> Drafts:
@@ -71,7 +86,7 @@ class BlockDrafter:
         x = self._rows(self.target.embedding[inputs.newest], inputs.states, depth)  # [B * depth, H]
         for layer, i in zip(self.layers, self.key_layers, strict=True):
             x = layer(x, turn, inputs.cache.keys[i], inputs.cache.values[i], batch)
-        x = F.rms_norm(x, x.shape[1:], self.plain["final_norm"], self.epsilon)
+        x = F.rms_norm(x, x.shape[1:], self.final_norm, self.epsilon)
         base = self.head(x).view(B, depth, -1)
         drive = self.markov_state(x).view(B, depth, -1)
 
@@ -99,14 +114,13 @@ class BlockDrafter:
     def _rows(self, embedding: Tensor, states: Tensor, depth: int) -> Tensor:
         """[B, H], [B, S * H] -> the block's input rows [B * depth, H]."""
         B, H = embedding.shape
-        w = self.plain
         z = F.rms_norm(torch.cat([embedding, states], 1).view(B, -1, H), (H,), None, self.epsilon)
-        z = z.flatten(1) * w["input_norm"]
+        z = z.flatten(1) * self.input_norm
         u = self.input_hidden.silu(z)
         deep = states[:, H : 2 * H]
-        first = self.first_direct.plus(z, self.first_out(u)) + deep * w["first_carry"]
-        later = self.later_out(u) + deep * w["later_carry"]
-        return torch.cat([first[:, None], later[:, None] + w["mask"][: depth - 1]], 1).view(B * depth, H)
+        first = self.first_direct.plus(z, self.first_out(u)) + deep * self.first_carry
+        later = self.later_out(u) + deep * self.later_carry
+        return torch.cat([first[:, None], later[:, None] + self.mask[: depth - 1]], 1).view(B * depth, H)
 
     def forget(self, slot: int) -> None:
         """Nothing of a request outlives its slot."""
@@ -117,7 +131,8 @@ def read_card(folder: Path) -> dict:
     card = read_json(folder / "drafter.json")
     try:
         _ = card["hidden"], card["target_vocabulary"]
-        _ = card["shape"]["K"], card["shape"]["key_layers"], card["shape"]["state_layers"]
+        _ = [card["shape"][name] for name in ("K", "input_width", "markov_rank", "draft_vocabulary")]
+        _ = [*card["shape"]["key_layers"], *card["shape"]["state_layers"]]
     except (KeyError, TypeError) as error:
         raise CheckpointError(
             f"{folder / 'drafter.json'} is not a drafter's description: it lacks {error}."
@@ -125,7 +140,7 @@ def read_card(folder: Path) -> dict:
     return card
 
 
-def read_drafter(folder: Path) -> tuple[dict[str, Tensor], dict]:
+def read_drafter(folder: Path) -> tuple[Weights, dict]:
     """The tensors and the card of a drafter folder; int8 weights are scaled back to float32 row by row.
 
     Raises CheckpointError for missing, truncated or foreign files.
@@ -133,7 +148,7 @@ def read_drafter(folder: Path) -> tuple[dict[str, Tensor], dict]:
     card, path = read_card(folder), folder / "drafter.safetensors"
     if not path.is_file():
         raise CheckpointError(f"{path} does not exist: the drafter is incomplete, install the project again.")
-    tensors: dict[str, Tensor] = {}
+    tensors = Weights(folder, {})
     try:
         with safe_open(path, framework="pt") as file:
             for name in file.keys():  # noqa: SIM118 - a safetensors handle, not a dict
