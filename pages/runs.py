@@ -6,7 +6,8 @@ from avlab.errors import is_ours
 from avlab.figures import compare
 from avlab.ui import formats, host, shown, transfer
 from avlab.ui.chart import chart
-from store import queries, retention
+from store import queries, retention, sql_box
+from store.tables import TABLES
 
 MOST = 5
 
@@ -99,6 +100,51 @@ else:
             if st.form_submit_button("Add the note") and text.strip():
                 with host.connection() as con:
                     retention.add_note(con, run["run_id"], text)
+                st.rerun()
+
+if runs:
+    with st.expander("Ask in SQL", icon=":material/database:"):
+        on_show = st.session_state.get("run") or runs[0]["run_id"]
+        st.caption(
+            f"One SELECT over the run on show (`{on_show[-8:]}`), on a copy of it, without files or network. Tables: "
+            + ", ".join(f"`{name}`" for name in TABLES)
+        )
+        with st.form("sql", border=False):
+            sql = st.text_area(
+                "SQL", "SELECT step, tokens, budget, verify_ms FROM steps ORDER BY step DESC LIMIT 20"
+            )
+            asked = st.form_submit_button("Ask")
+        if asked:
+            try:
+                with host.connection() as con:
+                    found = sql_box.ask(con, on_show, sql)
+            except Exception as error:
+                if not is_ours(error):
+                    raise
+                st.error(str(error))
+            else:
+                st.dataframe(
+                    [dict(zip(found["columns"], row, strict=True)) for row in found["rows"]], hide_index=True
+                )
+                if found["cut"]:
+                    st.caption(f"The first {sql_box.MOST_ROWS:,} rows.")
+    with st.expander("Keep only what is needed", icon=":material/auto_delete:"):
+        left, right = st.columns(2)
+        days = left.number_input(
+            "Delete runs older than (days)", min_value=1, value=None, placeholder="any age"
+        )
+        size = right.number_input("Keep the file below (MB)", min_value=1, value=None, placeholder="any size")
+        if days or size:
+            with host.connection() as con:
+                gone = retention.expired(con, days, None if size is None else int(size * 1e6))
+            st.markdown(
+                f"{len(gone)} of {len(runs)} runs would go: the oldest first, never the newest or a live one."
+            )
+            if gone and st.button(f"Delete {len(gone)} runs", type="primary"):
+                with host.connection() as con:
+                    for old in gone:
+                        retention.delete_run(con, old)
+                host.deleted()
                 st.rerun()
 
 st.markdown("#### Import a run that was exported elsewhere")
