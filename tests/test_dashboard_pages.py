@@ -93,13 +93,12 @@ def test_a_live_run(tmp_path):
         assert ":green-badge[live]" in said(app) and "adaptive" in said(app)
         seen = steps_of(lab)
         until(lambda: steps_of(lab) > seen + 40)
-        app.run()
+        app = page()
         assert not app.exception and app.metric[0].value != before
         stop = next(button for button in app.button if button.label == "Stop")
         stop.click().run()
         assert lab.supervisor.wait(30)
-        app.run()
-        assert ":gray-badge[stopped]" in said(app)
+        assert ":gray-badge[stopped]" in said(page())
 
 
 def test_an_unknown_run_in_the_address_is_said(recorded):
