@@ -19,19 +19,27 @@ def frame(
     x: str, y: str, height: int = 270, *, y_from_zero: bool = False, unified: bool = True, legend: bool = True
 ) -> go.Figure:
     """An empty figure with titled axes (name, unit) and a legend above the plot."""
-    figure = go.Figure()
-    figure.update_layout(
-        template="none",
-        height=height,
-        margin={"l": 58, "r": 14, "t": 34 if legend else 10, "b": 46},
-        xaxis={"title": {"text": x, "standoff": 8}, "showgrid": False, "ticks": "outside", "ticklen": 4},
-        yaxis={"title": {"text": y, "standoff": 8}, "rangemode": "tozero" if y_from_zero else "normal"},
-        legend={"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "xanchor": "left"},
-        showlegend=legend,
-        hovermode="x unified" if unified else "closest",
-        uirevision="keep",
+    return go.Figure(
+        layout={
+            "template": "none",
+            "height": height,
+            "margin": {"l": 58, "r": 14, "t": 34 if legend else 10, "b": 46},
+            "xaxis": {
+                "title": {"text": x, "standoff": 8},
+                "showgrid": False,
+                "ticks": "outside",
+                "ticklen": 4,
+            },
+            "yaxis": {
+                "title": {"text": y, "standoff": 8},
+                "rangemode": "tozero" if y_from_zero else "normal",
+            },
+            "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "xanchor": "left"},
+            "showlegend": legend,
+            "hovermode": "x unified" if unified else "closest",
+            "uirevision": "keep",
+        }
     )
-    return figure
 
 
 def line(name: str, x: Any, y: Any, colour: str, **more: Any) -> go.Scatter:
@@ -97,13 +105,17 @@ def changes(blocks: Sequence[Mapping[str, Any]], key: str = "time") -> list[tupl
 
 def mark(figure: go.Figure, marks: Iterable[tuple[float, str]], after: float = -np.inf) -> go.Figure:
     """Dotted lines with a word where something changed, from `after` on."""
-    for place, text in marks:
-        if place >= after:
-            figure.add_vline(place, line={"color": palette.EVENT, "width": 1, "dash": "dot"})
-            figure.add_annotation(
-                x=place, y=1, yref="paper", text=text, showarrow=False, xanchor="left", yanchor="top", xshift=3,
-                font={"size": 11},
-            )  # fmt: skip
+    kept = [(place, text) for place, text in marks if place >= after]
+    line_style = {"color": palette.EVENT, "width": 1, "dash": "dot"}
+    word = {"y": 1, "yref": "paper", "showarrow": False, "xanchor": "left", "yanchor": "top", "xshift": 3}
+    if kept:
+        figure.layout.shapes = [
+            {"type": "line", "x0": place, "x1": place, "y0": 0, "y1": 1, "yref": "paper", "line": line_style}
+            for place, _ in kept
+        ]
+        figure.layout.annotations = [
+            {"x": place, "text": text, "font": {"size": 11}, **word} for place, text in kept
+        ]
     return figure
 
 

@@ -42,8 +42,8 @@ def slope(arm: Mapping[str, np.ndarray], blocks: Sequence[Mapping[str, Any]] = (
             hovertemplate="%{y:.4f}",
         )
     )  # fmt: skip
-    figure.add_hline(1.0, line={"color": palette.EVENT, "width": 1, "dash": "dash"})
-    return mark(figure, changes(blocks, "step"))
+    mark(figure, changes(blocks, "step"))
+    return figure.add_hline(1.0, line={"color": palette.EVENT, "width": 1, "dash": "dash"})
 
 
 def intercepts(arm: Mapping[str, np.ndarray], blocks: Sequence[Mapping[str, Any]] = ()) -> go.Figure:

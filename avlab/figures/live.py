@@ -11,6 +11,7 @@ from avlab.figures.base import SECONDS, Columns, bins_of, changes, frame, line, 
 
 Blocks = Sequence[Mapping[str, Any]]
 WAITING = "Waiting for the first steps."
+MOST_REQUESTS = 1000  # dots of a chart
 
 
 def throughput(steps: Columns, blocks: Blocks = ()) -> go.Figure:
@@ -36,9 +37,9 @@ def interactivity(requests: Columns) -> go.Figure:
     if not len(known):
         return nothing("Waiting for the first request to end.")
     time, rate = requests["last_token"][known], rate[known]
-    order = np.argsort(time)
-    time, rate = time[order], rate[order]
-    middle = [float(np.median(rate[max(0, i - 24) : i + 1])) for i in range(len(rate))]
+    order = np.argsort(time)[-MOST_REQUESTS:]
+    time, rate = time[order].astype(np.float32), rate[order].astype(np.float32)
+    middle = np.array([np.median(rate[max(0, i - 24) : i + 1]) for i in range(len(rate))], dtype=np.float32)
     figure = frame(SECONDS, "tokens/s for one user", y_from_zero=True)
     figure.add_trace(
         go.Scatter(

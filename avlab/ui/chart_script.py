@@ -34,7 +34,12 @@ const themed = (figure, style) => {
   return figure;
 };
 
-export default function ({ data, parentElement }) {
+const visible = (div) => {
+  const box = div.getBoundingClientRect();
+  return box.bottom > -200 && box.top < window.innerHeight + 200;
+};
+
+export default function draw({ data, parentElement }) {
   let div = parentElement.querySelector('.avlab-chart');
   if (!div) {
     div = document.createElement('div');
@@ -42,6 +47,13 @@ export default function ({ data, parentElement }) {
     div.setAttribute('role', 'img');
     div.tabIndex = 0;
     parentElement.appendChild(div);
+    new IntersectionObserver((entries) => {
+      const pending = div.pending;
+      if (pending && entries.some((entry) => entry.isIntersecting)) {
+        div.pending = null;
+        draw(pending);
+      }
+    }, { rootMargin: '200px' }).observe(div);
     new ResizeObserver(() => {
       if (window.Plotly && div.data && div.offsetWidth) window.Plotly.Plots.resize(div);
     }).observe(parentElement);
@@ -51,6 +63,10 @@ export default function ({ data, parentElement }) {
   const style = getComputedStyle(parentElement);
   const look = style.getPropertyValue('--st-text-color') + style.getPropertyValue('--st-background-color');
   if (div.drawn === data.figure && div.look === look) return;
+  if (div.data && !visible(div)) {  // drawn once it is scrolled to
+    div.pending = { data, parentElement };
+    return;
+  }
   div.drawn = data.figure;
   div.look = look;
   const parsed = JSON.parse(data.figure);

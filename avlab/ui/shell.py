@@ -1,5 +1,7 @@
 """What surrounds every page: its frame, the navigation, the sidebar."""
 
+from pathlib import Path
+
 import streamlit as st
 
 from avlab.ui import host, sidebar
@@ -11,6 +13,8 @@ PAGES = (
     ("pages/budget.py", "Budget", ":material/savings:"),
     ("pages/runs.py", "Runs", ":material/table_rows:"),
 )
+
+ICON = str(Path(__file__).with_name("icon.svg"))  # of our own: nothing is fetched from elsewhere
 
 STYLE = """
 <style>
@@ -27,7 +31,7 @@ h4 { padding: 0.4rem 0 0; font-size: 1.02rem; font-weight: 600; }
 
 def visit() -> None:
     """Draw the page that the browser asks for."""
-    st.set_page_config(page_title="avlab", page_icon=":material/science:", layout="wide")
+    st.set_page_config(page_title="avlab", page_icon=ICON, layout="wide")
     st.html(STYLE)
     page = st.navigation([st.Page(path, title=title, icon=icon) for path, title, icon in PAGES])
     if host.problem():

@@ -15,7 +15,7 @@ import pytest
 
 PROJECT = Path(__file__).parents[2]
 STAND_IN = PROJECT / "tests" / "browser" / "stand_in_app.py"
-PATIENCE = 120  # seconds; machines of tests are busy ones
+PATIENCE = 300  # seconds; machines of tests are busy ones
 
 
 class Dashboard:

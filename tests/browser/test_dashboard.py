@@ -82,7 +82,7 @@ def test_a_second_browser_finds_the_same_run_and_a_closed_tab_changes_nothing(da
     start(page, dashboard.url)
     page.wait_for_url("**run=*")
     other = chromium.new_context().new_page()
-    other.set_default_timeout(120_000)
+    other.set_default_timeout(300_000)
     other.goto(dashboard.url)
     other.wait_for_selector(DRAWN)
     other.wait_for_url("**run=*")
