@@ -68,4 +68,4 @@ def said(app):
 
 def charts(app):
     """How many charts the page has."""
-    return len(app.get("bidi_component"))
+    return sum(element.proto.component_name == "avlab_chart" for element in app.get("bidi_component"))

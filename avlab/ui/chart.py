@@ -3,9 +3,15 @@
 import plotly.graph_objects as go
 import streamlit as st
 
-from avlab.ui.chart_script import CSS, JS
+from avlab.ui.chart_script import CSS, JS, PRELOAD
 
 _component = st.components.v2.component("avlab_chart", css=CSS, js=JS, isolate_styles=False)
+_preloader = st.components.v2.component("avlab_preload", js=PRELOAD, isolate_styles=False)
+
+
+def preload() -> None:
+    """Have the browser fetch plotly now, so that the first chart does not wait for it."""
+    _preloader(key="preload", height=1)
 
 
 def chart(figure: go.Figure, key: str, title: str, reading: str) -> None:

@@ -5,7 +5,7 @@ CSS = """
 .avlab-chart:focus-visible { outline: 2px solid var(--st-primary-color); outline-offset: 2px; }
 """
 
-JS = """
+LOAD = """
 const load = () => window.avlabPlotly || (window.avlabPlotly = new Promise((done, failed) => {
   const script = document.createElement('script');
   script.src = '/avlab/plotly.min.js';
@@ -13,7 +13,13 @@ const load = () => window.avlabPlotly || (window.avlabPlotly = new Promise((done
   script.onerror = failed;
   document.head.appendChild(script);
 }));
+"""
 
+PRELOAD = LOAD + "export default function () { load(); }"
+
+JS = (
+    LOAD
+    + """
 // Plotly hands functions of the page's colours to axes, legend and text: a figure says nothing about the theme.
 const themed = (figure, style) => {
   const text = style.getPropertyValue('--st-text-color').trim() || '#444';
@@ -80,3 +86,4 @@ export default function draw({ data, parentElement }) {
   });
 }
 """
+)

@@ -5,6 +5,7 @@ from pathlib import Path
 import streamlit as st
 
 from avlab.ui import host, sidebar
+from avlab.ui.chart import preload
 
 PAGES = (
     ("pages/live.py", "Live", ":material/monitoring:"),
@@ -39,4 +40,6 @@ def visit() -> None:
         st.button("Try again", on_click=host.open_lab)
         return
     sidebar.draw()
+    with st.sidebar:
+        preload()
     page.run()
