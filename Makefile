@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 
-.PHONY: run serve test check setup setup-dev fetch bench bench-vllm-env train-drafter clean
+.PHONY: run serve test check setup setup-dev fetch bench bench-vllm-env sample-run train-drafter clean
 .DEFAULT_GOAL := run
 
 run: fetch            ## the dashboard, on http://127.0.0.1:8501
@@ -51,6 +51,9 @@ $(VENV)/.installed: requirements.txt pyproject.toml | $(BIN)/python
 $(VENV)/.installed-dev: requirements-dev.txt $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet -r requirements-dev.txt
 	touch $@
+
+sample-run: fetch     ## record the run that ships with the dashboard again
+	$(BIN)/python -m avlab.sample
 
 clean:                ## remove the environment and what tools left; models and databases stay
 	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis

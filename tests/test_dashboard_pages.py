@@ -7,9 +7,14 @@ from types import SimpleNamespace
 import pytest
 from dashboard import PAGES, PROJECT, charts, finished_run, opened, page, said, steps_of, until
 
+from avlab import sample
 from avlab.config import RunConfig
-from avlab.ui import host
+from avlab.ui import host, transfer
+from store import queries
 from store.database import Database
+from store.errors import TransferError
+from store.export import export_run
+from store.retention import delete_run
 
 CHARTS = {"live": 7, "coefficients": 4, "calibration": 6, "budget": 5, "runs": 0}
 
@@ -120,3 +125,36 @@ def test_a_held_database_is_said_with_its_owner(tmp_path):
     host.open_lab(tmp_path / "lab.duckdb")
     assert not page().error
     host.close_lab()
+
+
+def test_the_shipped_run_goes_into_an_empty_database_only(database, tmp_path):
+    path, finished, _ = database
+    with opened(path) as lab, lab.database.cursor() as con:
+        export_run(con, finished, tmp_path / "sample")
+    with Database(tmp_path / "lab.duckdb") as fresh:
+        for _ in range(2):
+            sample.add(fresh, tmp_path / "sample")
+        with fresh.cursor() as con:
+            assert [run["run_id"] for run in queries.runs(con)] == [finished]
+            delete_run(con, finished)
+        sample.add(fresh, tmp_path / "sample")
+        with fresh.cursor() as con:
+            assert queries.runs(con) == []
+    with Database(tmp_path / "other.duckdb") as other:
+        sample.add(other, tmp_path / "nowhere")
+        (tmp_path / "sample" / "steps.parquet").write_bytes(b"damaged")
+        sample.add(other, tmp_path / "sample")
+        with other.cursor() as con:
+            assert queries.runs(con) == []
+
+
+def test_a_zip_comes_back_as_the_same_run(database, tmp_path):
+    path, finished, _ = database
+    with opened(path):
+        packed = transfer.exported(finished, "parquet")
+    with opened(tmp_path / "lab.duckdb"):
+        assert transfer.imported(packed) == finished
+        assert [run["run_id"] for run in host.run_list()] == [finished]
+        for damaged in (b"no zip", packed[:1000]):
+            with pytest.raises(TransferError, match="not a zip"):
+                transfer.imported(damaged)

@@ -18,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse
 from starlette.routing import Route
 
+from avlab import sample
 from avlab.config import RunConfig, default_database
 from avlab.errors import is_ours
 from avlab.lab import Lab
@@ -37,14 +38,19 @@ _feeds: dict[str, Feed] = {}
 _lock = threading.RLock()
 
 
-def open_lab(path: Path | None = None, command: Sequence[str] = REFERENCE) -> None:
-    """Open the lab, or keep the sentence that says why it could not be opened."""
+def open_lab(path: Path | None = None, command: Sequence[str] = REFERENCE, with_sample: bool = False) -> None:
+    """Open the lab, or keep the sentence that says why it could not be opened.
+
+    with_sample: put the run that ships with the project into a database that is still empty.
+    """
     global _lab, _problem
     with _lock:
         if _lab is not None:
             return
         try:
             _lab, _problem = Lab(path or default_database(), command=command), ""
+            if with_sample:
+                sample.add(_lab.database)
         except Exception as error:
             if not is_ours(error):
                 raise
@@ -75,7 +81,7 @@ def deleted() -> None:
 @contextlib.asynccontextmanager
 async def lifespan(_: Any) -> AsyncIterator[dict[str, Any]]:
     """Start and end of the server."""
-    open_lab()
+    open_lab(with_sample=True)
     try:
         yield {}
     finally:

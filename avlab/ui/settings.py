@@ -116,10 +116,9 @@ def _title(name: str) -> str:
     return NAMES.get(name, name.replace("_", " ").capitalize())
 
 
-def _options(name: str) -> list[str]:
-    if name == "workload":
-        return ["mixed", *kinds(), "drift:code,essays@60s", "mixture:chat=2,code=1"]
-    return SUGGESTED[name]
+def workloads() -> list[str]:
+    """Workloads to choose from; others can be typed."""
+    return ["mixed", *kinds(), "drift:code,essays@60s", "mixture:chat=2,code=1"]
 
 
 def _field(name: str) -> None:
@@ -130,7 +129,7 @@ def _field(name: str) -> None:
         st.selectbox(_title(name), get_args(field.annotation), key=key, help=field.description)
     elif name == "workload" or name in SUGGESTED:
         chosen = st.session_state.get(key)
-        options = list(dict.fromkeys([*_options(name), *([chosen] if chosen else [])]))
+        options = list(dict.fromkeys([*(SUGGESTED.get(name) or workloads()), *([chosen] if chosen else [])]))
         st.selectbox(_title(name), options, key=key, help=field.description, accept_new_options=True)
     else:
         empty = "no limit" if name in GROUPS["When it ends"] else "automatic"

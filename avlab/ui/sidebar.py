@@ -45,6 +45,7 @@ def _worker() -> None:
         columns[0].metric("Tokens/s now", formats.number(tally["recent_tokens_per_s"], 0))
         columns[1].metric("Last frame", f"{status.silent:.1f} s ago")
         st.markdown(f"Policy in force: **{tally['policy']}**")
+        _change(tally["policy"])
     elif status.state == "ended" and (status.error or status.outcome in ("failed", "cut short")):
         st.error(status.error or "The worker went away.")
         lines = lab.supervisor.log_tail()[-LOG_LINES:]
@@ -124,6 +125,22 @@ def _start() -> None:
         st.session_state.refused = " ".join(wrong.values())
         return
     host.start(config)
+
+
+def _change(policy: str) -> None:
+    """Another policy or workload, from the next step on."""
+    with st.popover("Change while it runs", width="stretch"):
+        arms = list(dict.fromkeys([policy, *settings.SUGGESTED["policy"]]))
+        arm = st.selectbox("Policy", arms, key="change-policy", accept_new_options=True)
+        st.button("Switch policy", on_click=_try, args=(_send, m.SetPolicy(arm or policy)), width="stretch")
+        workload = st.selectbox(
+            "Workload", settings.workloads(), key="change-workload", accept_new_options=True
+        )
+        arrival = st.selectbox(
+            "Arrival", settings.SUGGESTED["arrival"], key="change-arrival", accept_new_options=True
+        )
+        command = m.SetWorkload(workload or "mixed", arrival or "")
+        st.button("Switch workload", on_click=_try, args=(_send, command), width="stretch")
 
 
 def _stop() -> None:
