@@ -54,7 +54,7 @@ def costs() -> None:
         )  # fmt: skip
     chart(
         budget.admitted_map(lengths), "admitted", "Admitted draft tokens, request by request",
-        "Dark rows are requests whose drafts are trusted. Columns that turn pale together have a small budget.",
+        "Strong colours are drafts that are trusted far; columns that turn pale together had a small budget.",
     )  # fmt: skip
 
 

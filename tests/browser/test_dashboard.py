@@ -1,5 +1,6 @@
 """The real dashboard in a real browser: start, watch, zoom, kill, a second browser, stop."""
 
+import json
 import os
 import signal
 
@@ -17,6 +18,10 @@ POINTS = """() => {
 }"""
 
 
+def sidebar(page):
+    return page.get_by_test_id("stSidebarUserContent")
+
+
 def start(page, url):
     page.goto(url)
     page.get_by_role("button", name="Start", exact=True).click()
@@ -26,13 +31,10 @@ def start(page, url):
 def changes(page, expression):
     """Wait until what an expression gives is another."""
     before = page.evaluate(expression)
-    page.wait_for_function(f"before => JSON.stringify(({expression})()) !== before", arg=repr_json(before))
-
-
-def repr_json(value):
-    import json
-
-    return json.dumps(value, separators=(",", ":"))
+    page.wait_for_function(
+        f"before => JSON.stringify(({expression})()) !== before",
+        arg=json.dumps(before, separators=(",", ":")),
+    )
 
 
 def zoom(page):
@@ -62,7 +64,7 @@ def test_start_watch_zoom_and_stop(dashboard, page):
         "() => document.querySelector(\".avlab-chart[data-key='throughput']\").marked === true"
     )
     assert dashboard.workers()
-    page.get_by_role("button", name="Stop", exact=True).click()
+    sidebar(page).get_by_role("button", name="Stop", exact=True).click()
     page.get_by_role("button", name="Start", exact=True).wait_for()
     page.get_by_text("stopped").first.wait_for()
     assert dashboard.workers() == []
