@@ -175,7 +175,7 @@ def test_a_shallow_draft_is_the_head_of_a_deep_one(models, drafter):
     def propose(depth):
         for slot in range(5):
             engine.drafter.forget(slot)  # a draft model reads the text again
-        return engine._propose(plan, depth)
+        return engine._propose(engine.drafter, plan, depth)
 
     deep = propose(K)
     for depth in range(1, K + 1):

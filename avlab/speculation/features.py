@@ -21,17 +21,23 @@ def max_log_odds(logits, temperature=None, xp=np):
     xp: numpy, or torch for tensors on any device.
     Returns the features, [...]. Source: vLLM 0.33, acceptance estimator (with its cancellation repaired).
     """
-    shape, vocabulary = logits.shape[:-1], logits.shape[-1]
     if temperature is not None:
         scale = xp.asarray(temperature)
         scale = xp.where(scale > 0, scale, xp.ones_like(scale))
-        logits = logits / xp.broadcast_to(scale, shape)[..., None]
-    logits = logits.reshape(-1, vocabulary)
-    odds = xp.exp(logits - xp.amax(logits, -1)[:, None])
-    highest = odds == 1  # the maximum and its equals: all but one of them count among the others
-    odds_against = xp.where(highest, xp.zeros_like(odds), odds).sum(-1) + (highest.sum(-1) - 1)
+        logits = logits / xp.broadcast_to(scale, logits.shape[:-1])[..., None]
+    return log_odds_of_maximum(xp.exp(logits - xp.amax(logits, -1)[..., None]), xp)
+
+
+def log_odds_of_maximum(weights, xp=np):
+    """As `max_log_odds`, from probabilities or any other weights proportional to them: [..., V] -> [...].
+
+    The maximum's equals count among the others. Each weight keeps its own digits, so nothing is lost near certainty.
+    """
+    most = xp.amax(weights, -1)
+    highest = weights == most[..., None]
+    others = xp.where(highest, xp.zeros_like(weights), weights).sum(-1) + (highest.sum(-1) - 1) * most
     smallest, largest = float(np.exp(-LOG_ODDS_LIMIT)), float(np.exp(LOG_ODDS_LIMIT))
-    return -xp.log(odds_against.clip(smallest, largest)).reshape(shape)
+    return -xp.log((others / most).clip(smallest, largest))
 
 
 def probability(log_odds, xp=np):

@@ -43,7 +43,7 @@ def measure(context: Context) -> Result:
 
     lab = Lab(context)
     lab.need_drafter()
-    K, wanted = lab.engine.K, context.pick(250, 3000)
+    K, wanted = lab.engine.K, context.pick(250, 2000)
     own = lab.questions(
         context.pick(16, 128), lambda done, total: context.progress("questions", min(done, total), total)
     )

@@ -127,7 +127,7 @@ def measure(context: Context) -> Result:
     lab.begin(16, "adaptive")
     lab.learn(context.pick(40, 200), lambda done, total: context.progress("learning", done, total))
     lab.clear()
-    rounds, length = context.pick(3, 10), context.pick(24, 60)
+    rounds, length = context.pick(3, 7), context.pick(24, 40)
     blocks = [top_p for _, top_p in schedule((1.0, 0.95), rounds)]
     spent = instrument(engine)
     try:

@@ -43,9 +43,9 @@ def measure_at(requests: int) -> Callable[[Context], Result]:
         lab.need_drafter()
         arms = arms_of(lab.engine.K)
         lab.begin(requests, SUBJECT)
-        lab.learn(context.pick(40, 400), lambda done, total: context.progress("learning", done, total))
-        rounds = context.pick(2, 20 if requests in FEW else 10)
-        seconds, washout = context.pick(1.0, 6.0), context.pick(2, 4)
+        lab.learn(context.pick(40, 200), lambda done, total: context.progress("learning", done, total))
+        rounds = context.pick(2, 9 if requests in FEW else 5)
+        seconds, washout = context.pick(1.0, 2.5), context.pick(2, 4)
         blocks = switchback(
             arms,
             rounds,

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from avlab.engine.rows import argmax, draw
-from avlab.speculation.features import max_log_odds
+from avlab.speculation.features import log_odds_of_maximum
 
 
 @dataclass(slots=True)
@@ -27,10 +27,10 @@ class Draws:
         greedy = self.temperature == 0
         if not bool(((self.temperature == 1) | greedy).all()):
             logits = logits / torch.where(greedy, 1.0, self.temperature)[:, None]
-        began = time.perf_counter()
-        self.features.append(max_log_odds(logits, xp=torch))
-        self.feature_ms += (time.perf_counter() - began) * 1e3
         q = logits.softmax(-1)
+        began = time.perf_counter()
+        self.features.append(log_odds_of_maximum(q, torch))
+        self.feature_ms += (time.perf_counter() - began) * 1e3
         column = draw(q, self.uniforms[:, len(self.rows)])
         if bool(greedy.any()):
             top = argmax(logits[greedy])
