@@ -28,9 +28,7 @@ h4 { padding: 0.4rem 0 0; font-size: 1.02rem; font-weight: 600; }
 [data-testid="stCaptionContainer"] { margin-bottom: 0.6rem; }
 @media (max-width: 640px) {
   .block-container { padding: 3rem 1rem 2rem; }
-  [data-testid="stColumn"]:has(> div > [data-testid="stElementContainer"] [data-testid="stMetric"]):not(:has(.avlab-chart)) {
-    min-width: calc(50% - 1rem);
-  }
+  [data-testid="stColumn"]:has([data-testid="stMetric"]) { min-width: calc(50% - 1rem); }
 }
 </style>
 """
