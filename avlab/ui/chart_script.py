@@ -10,7 +10,7 @@ const load = () => window.avlabPlotly || (window.avlabPlotly = new Promise((done
   const script = document.createElement('script');
   script.src = '/avlab/plotly.min.js';
   script.onload = () => done(window.Plotly);
-  script.onerror = failed;
+  script.onerror = () => { window.avlabPlotly = null; failed(); };  // the next tick tries again
   document.head.appendChild(script);
 }));
 """

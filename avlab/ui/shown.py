@@ -10,7 +10,8 @@ from avlab.errors import is_ours
 from avlab.ui import formats, host
 from store import queries
 
-TICK_SECONDS = 1.0
+TICK_SECONDS = 1.0  # of a live run
+IDLE_SECONDS = 3.0  # of the sidebar while no worker runs
 SPANS = {"whole run": None, "last minute": 60.0, "last 10 s": 10.0}
 
 

@@ -19,7 +19,8 @@ def draw() -> None:
     status = host.lab().supervisor.status()
     st.session_state.drawn = (status.run, _phase(status), len(runs))
     with st.sidebar:
-        st.fragment(_worker, run_every=shown.TICK_SECONDS, key="worker")()
+        every = shown.TICK_SECONDS if status.alive else shown.IDLE_SECONDS
+        st.fragment(_worker, run_every=every, key="worker")()
         st.divider()
         _run_on_show(runs, chosen)
 
