@@ -14,7 +14,7 @@ from avlab.engine.target import Target
 from avlab.speculation.sampling import target_distribution
 from avlab.training.model import DrafterShape
 
-V, LENGTH, N = 3, 5, 3000  # with K = 2 five tokens take at least two steps with drafts
+V, LENGTH, N = 3, 5, 2500  # with K = 2 five tokens take at least two steps with drafts
 PROMPT = [0, 2, 1, 1, 0, 2]
 SHAPE = DrafterShape(
     K=2, key_layers=(1,), state_layers=(1,), input_width=16, markov_rank=4, draft_vocabulary=2

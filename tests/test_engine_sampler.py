@@ -269,9 +269,9 @@ SAMPLINGS = {
 @pytest.mark.parametrize("Q", [8, 5])
 @pytest.mark.parametrize("name", SAMPLINGS)
 def test_first_token_of_a_draft_is_distributed_as_the_target_says(name, Q):
-    """60,000 drafts of two tokens: the first emitted token, and the second given the first, follow p."""
+    """30,000 drafts of two tokens: the first emitted token, and the second given the first, follow p."""
     temperature, top_k, top_p = SAMPLINGS[name]
-    N, V = 60_000, 8
+    N, V = 30_000, 8
     rng = np.random.default_rng(11)
     target = rng.normal(0, 1.2, (3, V)).astype(
         np.float32
