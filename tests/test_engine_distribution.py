@@ -14,36 +14,47 @@ from avlab.engine.target import Target
 from avlab.speculation.sampling import target_distribution
 from avlab.training.model import DrafterShape
 
-V, LENGTH, N = 3, 5, 2500  # with K = 2 five tokens take at least two steps with drafts
+N = 2500
 PROMPT = [0, 2, 1, 1, 0, 2]
-SHAPE = DrafterShape(
-    K=2, key_layers=(1,), state_layers=(1,), input_width=16, markov_rank=4, draft_vocabulary=2
-)
-TINY = {
-    "vocab_size": V,
-    "hidden_size": 16,
-    "intermediate_size": 16,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-    "sharpness": 2.0,
-}
+# K = 2: five tokens take at least two steps with drafts. With more tokens to choose from, a refused draft leaves
+# several, and noise that had a part in the draft would show in the choice among them
+VOCABULARY_AND_LENGTH = {"deep": (3, 5), "wide": (9, 3)}
 
 
-@pytest.fixture(scope="module")
-def models(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("models")
-    target = write_llama(folder / "target", seed=3, num_hidden_layers=2, **TINY)
+def shape(V):
+    return DrafterShape(
+        K=2, key_layers=(1,), state_layers=(1,), input_width=16, markov_rank=4, draft_vocabulary=V - 1
+    )
+
+
+def tiny(V):
     return {
-        "target": Target(target, torch.float32),
-        "block": write_block_drafter(folder / "block", target, SHAPE),
-        "llama": write_llama(folder / "llama", seed=8, num_hidden_layers=1, **TINY),
+        "vocab_size": V,
+        "hidden_size": 16,
+        "intermediate_size": 16,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "sharpness": 2.0,
     }
 
 
-def law(target, temperature, top_k, top_p):
-    """Chance of every continuation of the prompt, [V ** LENGTH], in lexicographic order."""
-    chance = np.ones(1)
-    for length in range(LENGTH):
+@pytest.fixture(scope="module", params=VOCABULARY_AND_LENGTH)
+def models(request, tmp_path_factory):
+    folder, (V, length) = tmp_path_factory.mktemp("models"), VOCABULARY_AND_LENGTH[request.param]
+    target = write_llama(folder / "target", seed=3, num_hidden_layers=2, **tiny(V))
+    return {
+        "V": V,
+        "length": length,
+        "target": Target(target, torch.float32),
+        "block": write_block_drafter(folder / "block", target, shape(V)),
+        "llama": write_llama(folder / "llama", seed=8, num_hidden_layers=1, **tiny(V)),
+    }
+
+
+def law(models, temperature, top_k, top_p):
+    """Chance of every continuation of the prompt, [V ** length], in lexicographic order."""
+    target, V, chance = models["target"], models["V"], np.ones(1)
+    for length in range(models["length"]):
         texts = [[*PROMPT, *said] for said in itertools.product(range(V), repeat=length)]
         cache, n = target.new_cache(len(texts)), len(PROMPT) + length
         batch = Batch.build(range(len(texts)), [0] * len(texts), [n] * len(texts), torch.float32, "cpu")
@@ -81,15 +92,15 @@ def test_samples_follow_the_targets_law(models, drafter, arm, sampling):
     engine = make_engine(
         models["target"], drafter, models[drafter], arm, slots=100, K=2, bump=0.6, refit_interval=7
     )
-    temperature, top_k, top_p = sampling
+    (temperature, top_k, top_p), V, length = sampling, models["V"], models["length"]
     asked = [
-        Request(i, PROMPT, LENGTH, temperature=temperature, top_k=top_k, top_p=top_p, seed=i)
+        Request(i, PROMPT, length, temperature=temperature, top_k=top_k, top_p=top_p, seed=i)
         for i in range(N)
     ]
     finished, reports = serve(engine, asked)
     index = [int("".join(map(str, said)), V) for said in outputs(finished).values()]
-    counts = np.bincount(index, minlength=V**LENGTH)
-    assert g_test(counts, law(models["target"], temperature, top_k, top_p)) > 1e-3
+    counts = np.bincount(index, minlength=V**length)
+    assert g_test(counts, law(models, temperature, top_k, top_p)) > 1e-3
     slots = [r.slots for r in reports if r.slots is not None]
     accepted = sum(s.accepted.sum() for s in slots)
     assert 0.1 * N < accepted < sum(s.admitted.sum() for s in slots)

@@ -117,7 +117,7 @@ def measure(context: Context) -> Result:
             end_tokens=sorted(lab.engine.target.config.end_tokens),
             prompts=[tokens for tokens, _ in prompts],
         )
-        rounds, seconds = context.pick(2, 5), context.pick(1.5, 3.0)
+        rounds, seconds = context.pick(2, 4), context.pick(1.5, 3.0)
         values, tables = {}, []
         for requests, top_p in CASES:
             where = f"{requests} requests, top-p {top_p:g}"
