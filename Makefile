@@ -4,10 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 
-.PHONY: run test check setup setup-dev fetch bench bench-vllm-env train-drafter clean
+.PHONY: run serve test check setup setup-dev fetch bench bench-vllm-env sample-run train-drafter clean
 .DEFAULT_GOAL := run
 
-run: fetch            ## serve a prompt workload with adaptive verification, with its progress in the terminal
+run: fetch            ## the dashboard, on http://127.0.0.1:8501
+	$(BIN)/streamlit run app.py $(ARGS)
+
+serve: fetch          ## a run without a browser, with its progress in the terminal
 	$(BIN)/avlab run $(ARGS)
 
 test: setup-dev fetch ## every test
@@ -17,7 +20,7 @@ check: setup-dev      ## format, lint, types and the fast tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy avlab/speculation store avlab/workers
-	$(BIN)/python -m pytest -m "not slow and not model" $(ARGS)
+	$(BIN)/python -m pytest -m "not slow and not model and not browser" $(ARGS)
 
 fetch: setup          ## the default target: downloaded once, then kept in the user's cache
 	$(BIN)/avlab fetch
@@ -48,6 +51,9 @@ $(VENV)/.installed: requirements.txt pyproject.toml | $(BIN)/python
 $(VENV)/.installed-dev: requirements-dev.txt $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet -r requirements-dev.txt
 	touch $@
+
+sample-run: fetch     ## record the run that ships with the dashboard again
+	$(BIN)/python -m avlab.sample
 
 clean:                ## remove the environment and what tools left; models and databases stay
 	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -6,16 +6,19 @@ are `pyarrow.Table`s. "Headline" rates count only blocks of kind "serve": wash-o
 windows, the playground and audits are left out.
 """
 
-from store.runs import HEADLINE, blocks, describe, find_run, runs
+from store.runs import HEADLINE, block_list, blocks, describe, find_run, run_list, runs
 from store.summary import calibration_sums, interactivity, measures, position_totals, run_summary
 from store.traces import (
+    admitted_lengths,
     bucket_width,
+    calibration_classes,
     calibration_rows,
     cost_medians,
     cost_profile,
     events_since,
     last_heartbeat,
     last_step,
+    last_stored_step,
     positions_since,
     refits_since,
     requests_since,
@@ -24,8 +27,11 @@ from store.traces import (
 
 __all__ = [
     "HEADLINE",
+    "admitted_lengths",
+    "block_list",
     "blocks",
     "bucket_width",
+    "calibration_classes",
     "calibration_rows",
     "calibration_sums",
     "cost_medians",
@@ -36,11 +42,13 @@ __all__ = [
     "interactivity",
     "last_heartbeat",
     "last_step",
+    "last_stored_step",
     "measures",
     "position_totals",
     "positions_since",
     "refits_since",
     "requests_since",
+    "run_list",
     "run_summary",
     "runs",
     "steps_since",

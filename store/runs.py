@@ -155,3 +155,26 @@ def blocks(con: duckdb.DuckDBPyConnection, run: str) -> list[dict]:
             {"run": run},
         )
     )
+
+
+def run_list(con: duckdb.DuckDBPyConnection) -> list[dict]:
+    """All runs that are not deleted, newest first, without counting anything: run_id, state, reason, started, policy,
+    workload and arrival (as configured), kind, K.
+    """
+    owned = _is_owned(con)
+    answer = rows(
+        con,
+        f"SELECT run::VARCHAR AS run_id, state, reason, wall AS started, kind, config, K FROM runs "
+        f"LEFT JOIN ({LAST_STATE}) AS last USING (run) WHERE run NOT IN ({DELETED}) ORDER BY run DESC",
+    )
+    for run in answer:
+        config = json.loads(run.pop("config"))
+        run |= {name: config.get(name) for name in ("policy", "workload", "arrival")}
+        run["state"] = _state(run["state"], owned)
+    return plain(answer)
+
+
+def block_list(con: duckdb.DuckDBPyConnection, run: str) -> list[dict]:
+    """A run's blocks in order, without counting their steps: block, arm, kind, round, workload, step, time."""
+    sql = 'SELECT block, arm, kind, "round", workload, step, time FROM blocks WHERE run = $run::UUID ORDER BY block'
+    return plain(rows(con, sql, {"run": run}))

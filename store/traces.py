@@ -207,3 +207,42 @@ def cost_medians(con: duckdb.DuckDBPyConnection, run: str, after_step: int = -1)
         """,
         {"run": run, "after": after_step},
     )
+
+
+def calibration_classes(con: duckdb.DuckDBPyConnection, run: str) -> list[tuple[str, float]]:
+    """The classes of requests that calibration tells apart: (workload kind, temperature), in order."""
+    sql = "SELECT DISTINCT kind, temperature FROM calibration WHERE run = ?::UUID ORDER BY ALL"
+    return con.execute(sql, [run]).fetchall()
+
+
+def admitted_lengths(con: duckdb.DuckDBPyConnection, run: str, steps: int = 120) -> pa.Table:
+    """Of the last `steps` steps whose raw slots were stored: step, request, scheduled and admitted draft tokens."""
+    return table(
+        con,
+        """
+        WITH chosen AS (
+            SELECT DISTINCT step FROM drafts WHERE run = $run::UUID ORDER BY step DESC LIMIT $steps
+        )
+        SELECT step, request, count(*) AS scheduled, count(*) FILTER (admitted) AS admitted
+        FROM drafts JOIN chosen USING (step) WHERE run = $run::UUID GROUP BY ALL ORDER BY step, request
+        """,
+        {"run": run, "steps": steps},
+    )
+
+
+def last_stored_step(con: duckdb.DuckDBPyConnection, run: str) -> dict | None:
+    """The last step whose raw slots were stored: its row of `steps`, and `survival`, one number for every slot that
+    was scheduled (request by request, in order of position; None where nothing predicted). None before the first.
+    """
+    found = table(
+        con,
+        """
+        WITH mine AS (
+            SELECT step, list(survival ORDER BY request, position) AS survival FROM drafts
+            WHERE run = $run::UUID AND step = (SELECT max(step) FROM drafts WHERE run = $run::UUID) GROUP BY step
+        )
+        SELECT steps.* EXCLUDE (run), survival FROM steps JOIN mine USING (step) WHERE run = $run::UUID
+        """,
+        {"run": run},
+    ).to_pylist()
+    return found[0] if found else None

@@ -45,7 +45,8 @@ class WorkerStatus:
 
     state: "none" before the first start, "starting", what the worker says of itself ("timing steps 3/40",
     "serving", "paused", "stopping"), or "ended". outcome, once ended: "done", "stopped", "failed" or
-    "cut short". error: the sentence of a failure. late: seconds without a frame when that is too long, else 0.
+    "cut short". error: the sentence of a failure. silent: seconds since the last frame. late: the same when that is
+    too long, else 0.
     """
 
     run: str | None = None
@@ -56,6 +57,7 @@ class WorkerStatus:
     step: int = 0
     rss_mb: float = 0.0
     drafts_dropped: int = 0
+    silent: float = 0.0
     late: float = 0.0
 
     @property
@@ -174,6 +176,7 @@ class _Worker:
             step=beat.step if beat else 0,
             rss_mb=beat.rss_mb if beat else 0.0,
             drafts_dropped=beat.drafts_dropped if beat else 0,
+            silent=0.0 if ended else silent,
             late=silent if silent > LATE_SECONDS and not ended else 0.0,
         )
 

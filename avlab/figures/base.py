@@ -1,0 +1,127 @@
+"""What all figures share: the quiet frame, bins of time, and markers of what changed."""
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+
+from avlab.figures import palette
+
+Columns = Mapping[str, np.ndarray]
+
+SECONDS = "seconds since the run began"
+MOST_BINS = 240  # of time, in a chart that is redrawn every second
+
+
+def frame(
+    x: str, y: str, height: int = 270, *, y_from_zero: bool = False, unified: bool = True, legend: bool = True
+) -> go.Figure:
+    """An empty figure with titled axes (name, unit) and a legend above the plot."""
+    return go.Figure(
+        layout={
+            "template": "none",
+            "height": height,
+            "margin": {"l": 58, "r": 14, "t": 34 if legend else 10, "b": 46},
+            "xaxis": {
+                "title": {"text": x, "standoff": 8},
+                "showgrid": False,
+                "ticks": "outside",
+                "ticklen": 4,
+            },
+            "yaxis": {
+                "title": {"text": y, "standoff": 8},
+                "rangemode": "tozero" if y_from_zero else "normal",
+            },
+            "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "xanchor": "left"},
+            "showlegend": legend,
+            "hovermode": "x unified" if unified else "closest",
+            "uirevision": "keep",
+        }
+    )
+
+
+def line(name: str, x: Any, y: Any, colour: str, **more: Any) -> go.Scatter:
+    """A line in SVG; nan leaves a gap."""
+    values = {"mode": "lines", "line": {"color": colour, "width": 2}, "name": name, "x": x, "y": y}
+    return go.Scatter(**(values | more))
+
+
+def bins_of(time: np.ndarray, least: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    """Bins of time for points at `time` (ascending): their number by point, and the middle of each bin (s).
+
+    A bin is 1, 2, 5, 10, .. seconds wide (or `least`), so that there are at most 240, and it begins at a multiple of
+    its width: a point of the chart stays where it was when more follows.
+    """
+    span = float(time[-1] - time[0]) if len(time) else 0.0
+    width = least
+    for step in (
+        1.0,
+        2.0,
+        5.0,
+        10.0,
+        20.0,
+        30.0,
+        60.0,
+        120.0,
+        300.0,
+        600.0,
+        1800.0,
+        3600.0,
+        21600.0,
+        86400.0,
+    ):
+        width = max(least, step)
+        if span / width <= MOST_BINS:
+            break
+    number = np.floor(time / width).astype(np.int64)
+    kept, index = np.unique(number, return_inverse=True)
+    return index, (kept + 0.5) * width
+
+
+def total(values: Any, index: np.ndarray, bins: int) -> np.ndarray:
+    """Sums by bin; nan counts as nothing."""
+    return np.bincount(index, weights=np.nan_to_num(np.asarray(values, dtype=float)), minlength=bins)
+
+
+def ratio(above: Any, below: Any) -> np.ndarray:
+    """above / below, nan where there is nothing below."""
+    above, below = np.asarray(above, dtype=float), np.asarray(below, dtype=float)
+    return np.divide(above, below, out=np.full(np.broadcast(above, below).shape, np.nan), where=below > 0)
+
+
+def changes(blocks: Sequence[Mapping[str, Any]], key: str = "time") -> list[tuple[float, str]]:
+    """Where policy or workload changed: (time, or step), what it changed to. The first block is not a change."""
+    found = []
+    for before, after in itertools.pairwise(blocks):
+        parts = [after["arm"]] if after["arm"] != before["arm"] else []
+        parts += [after["workload"]] if after["workload"] != before["workload"] else []
+        parts += [after["kind"]] if after["kind"] != before["kind"] else []
+        if parts:
+            found.append((float(after[key]), ", ".join(map(str, parts))))
+    return found
+
+
+def mark(figure: go.Figure, marks: Iterable[tuple[float, str]], after: float = -np.inf) -> go.Figure:
+    """Dotted lines with a word where something changed, from `after` on."""
+    kept = [(place, text) for place, text in marks if place >= after]
+    line_style = {"color": palette.EVENT, "width": 1, "dash": "dot"}
+    word = {"y": 1, "yref": "paper", "showarrow": False, "xanchor": "left", "yanchor": "top", "xshift": 3}
+    if kept:
+        figure.layout.shapes = [
+            {"type": "line", "x0": place, "x1": place, "y0": 0, "y1": 1, "yref": "paper", "line": line_style}
+            for place, _ in kept
+        ]
+        figure.layout.annotations = [
+            {"x": place, "text": text, "font": {"size": 11}, **word} for place, text in kept
+        ]
+    return figure
+
+
+def nothing(text: str, height: int = 200) -> go.Figure:
+    """A figure that says why there is nothing to see yet."""
+    figure = frame("", "", height, legend=False)
+    figure.update_xaxes(visible=False)
+    figure.update_yaxes(visible=False)
+    return figure.add_annotation(text=text, x=0.5, y=0.5, xref="paper", yref="paper", showarrow=False)

@@ -1,0 +1,169 @@
+"""Figures of the Calibration page: do the estimates mean what they say?"""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from avlab.figures import palette
+from avlab.figures.base import SECONDS, frame, line, nothing
+from avlab.speculation.calibration import COUNT, GROUPS, POSITIVES, SUM_P, reliability, scores
+from avlab.speculation.intervals import wilson
+
+MEASURES = {
+    "ece": "ECE (mean distance from the diagonal)",
+    "log_loss": "log-loss (nats a slot)",
+    "brier": "Brier score",
+    "auc": "AUC",
+}
+WAITING = "No labelled draft tokens yet."
+LEAST_IN_GROUP = 25  # fewer slots a point would only show chance
+
+
+def reliability_diagram(sums: Mapping[str, np.ndarray], height: int = 400) -> go.Figure:
+    """Mean estimate against observed acceptance, by source, with 95 % intervals and the slots in each group.
+
+    sums: by source, [128, 5].
+    """
+    known = {name: values for name, values in sums.items() if values[:, COUNT].sum() > 0}
+    if not known:
+        return nothing(WAITING)
+    figure = frame("acceptance estimate (mean of the group)", "accepted share", height, unified=False)
+    figure.add_trace(_diagonal())
+    for source, values in known.items():
+        figure.add_trace(_points(source, values))
+    figure.update_layout(xaxis={"range": [0, 1.02], "showgrid": True}, yaxis={"range": [0, 1.02]})
+    return figure
+
+
+def _points(source: str, sums: np.ndarray, small: bool = False) -> go.Scatter:
+    groups = max(1, min(GROUPS, int(sums[:, COUNT].sum()) // LEAST_IN_GROUP))
+    mean, rate, count = reliability(sums, groups)
+    low, high = wilson(rate * count, count)
+    colour = palette.SOURCES[source]
+    return go.Scatter(
+        x=mean, y=rate, mode="lines+markers", name=palette.SOURCE_NAMES[source], customdata=count,
+        line={"color": palette.faint(colour, 0.45), "width": 1}, marker={"color": colour, "size": 5 if small else 7},
+        error_y={
+            "type": "data", "array": high - rate, "arrayminus": rate - low, "color": palette.faint(colour, 0.6),
+            "thickness": 1, "width": 0 if small else 3,
+        },
+        hovertemplate="estimate %{x:.3f}<br>accepted %{y:.3f}<br>%{customdata:,} slots", legendgroup=source,
+        showlegend=not small,
+    )  # fmt: skip
+
+
+def _diagonal() -> go.Scatter:
+    return go.Scatter(
+        x=[0, 1], y=[0, 1], mode="lines", name="as good as its word", hoverinfo="skip",
+        line={"color": palette.EVENT, "width": 1, "dash": "dash"}, showlegend=False,
+    )  # fmt: skip
+
+
+def by_position(sums: Mapping[str, np.ndarray], columns: int = 4) -> go.Figure:
+    """A small reliability diagram for every position. sums: by source, [K, 128, 5]."""
+    K = max((len(values) for values in sums.values()), default=0)
+    if not K or not any(values[..., COUNT].sum() for values in sums.values()):
+        return nothing(WAITING)
+    rows = math.ceil(K / columns)
+    titles = [_title(k, sums) for k in range(K)]
+    figure = make_subplots(
+        rows, columns, subplot_titles=titles, horizontal_spacing=0.05, vertical_spacing=0.2
+    )
+    for k in range(K):
+        place = {"row": k // columns + 1, "col": k % columns + 1}
+        figure.add_trace(_diagonal(), **place)
+        for source, values in sums.items():
+            if values[k][:, COUNT].sum():
+                figure.add_trace(_points(source, values[k], small=True), **place)
+    figure.update_layout(
+        template="none", height=230 * rows + 40, margin={"l": 40, "r": 10, "t": 40, "b": 36}, uirevision="keep",
+        showlegend=False, hovermode="closest",
+    )  # fmt: skip
+    figure.update_xaxes(range=[0, 1.04], tickvals=[0, 0.5, 1])
+    figure.update_yaxes(range=[0, 1.04], tickvals=[0, 0.5, 1])
+    figure.update_annotations(font={"size": 12})
+    return figure
+
+
+def _title(k: int, sums: Mapping[str, np.ndarray]) -> str:
+    count = max(int(values[k][:, COUNT].sum()) for values in sums.values())
+    return f"position {k} · {count:,} slots"
+
+
+def bin_counts(sums: Mapping[str, np.ndarray]) -> go.Figure:
+    """How many labelled slots had which estimate, by source. sums: by source, [128, 5]."""
+    if not any(values[:, COUNT].sum() for values in sums.values()):
+        return nothing(WAITING)
+    figure = frame("acceptance estimate", "share of labelled slots", 220, y_from_zero=True, unified=False)
+    edges = np.linspace(0, 1, 26)
+    for source, values in sums.items():
+        mean = np.divide(
+            values[:, SUM_P], values[:, COUNT], out=np.zeros(len(values)), where=values[:, COUNT] > 0
+        )
+        count = np.bincount(np.minimum((mean * 25).astype(int), 24), weights=values[:, COUNT], minlength=25)
+        figure.add_trace(
+            go.Bar(
+                x=(edges[:-1] + edges[1:]) / 2, y=count / max(count.sum(), 1), customdata=count,
+                name=palette.SOURCE_NAMES[source], marker={"color": palette.faint(palette.SOURCES[source], 0.7)},
+                hovertemplate="around %{x:.2f}: %{customdata:,.0f} slots",
+            )
+        )  # fmt: skip
+    figure.update_layout(barmode="group", bargap=0.1)
+    return figure
+
+
+def over_time(
+    windows: Mapping[str, tuple[np.ndarray, np.ndarray]], measure: str, position: int | None
+) -> go.Figure:
+    """One measure of calibration over the run, by source, at one position or over all of them.
+
+    windows: by source, the end of each window (s) and its sums [W, K, 128, 5].
+    """
+    figure = frame(SECONDS, MEASURES[measure])
+    drawn = False
+    for source, (time, sums) in windows.items():
+        merged = sums.sum(axis=1) if position is None else sums[:, position]
+        found = [scores(window) for window in merged]
+        values = [getattr(each, measure) for each in found]
+        if np.isfinite(values).any():
+            drawn = True
+            colour = palette.SOURCES[source]
+            figure.add_trace(
+                line(palette.SOURCE_NAMES[source], time, values, colour, hovertemplate="%{y:.4f}", mode="lines+markers",
+                     marker={"size": 4})
+            )  # fmt: skip
+            if measure == "ece" and source == next(iter(windows)):
+                floor = [each.ece_floor for each in found]
+                figure.add_trace(
+                    line(
+                        "noise floor", time, floor, palette.EVENT, hovertemplate="%{y:.4f}",
+                        line={"color": palette.EVENT, "width": 1, "dash": "dash"},
+                    )
+                )  # fmt: skip
+    if measure in ("ece", "brier"):
+        figure.update_yaxes(rangemode="tozero")
+    return figure if drawn else nothing(WAITING)
+
+
+def measures_by_position(sums: Mapping[str, np.ndarray], measure: str) -> go.Figure:
+    """One measure by position, by source. sums: by source, [K, 128, 5]."""
+    figure = frame("draft position", MEASURES[measure])
+    for source, values in sums.items():
+        found = [getattr(scores(each), measure) for each in values]
+        figure.add_trace(
+            line(
+                palette.SOURCE_NAMES[source], list(range(len(values))), found, palette.SOURCES[source],
+                mode="lines+markers", marker={"size": 7}, hovertemplate="%{y:.4f}",
+            )
+        )  # fmt: skip
+    figure.update_layout(xaxis={"dtick": 1})
+    return figure
+
+
+def observed(sums: np.ndarray) -> float:
+    """Accepted share of the labelled slots in sums [..., 5]; nan without any."""
+    total = sums.reshape(-1, sums.shape[-1]).sum(axis=0)
+    return float(total[POSITIVES] / total[COUNT]) if total[COUNT] else float("nan")

@@ -1,0 +1,53 @@
+"""Figures of the Runs page: headline numbers of some runs side by side."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import plotly.graph_objects as go
+
+from avlab.figures import palette
+from avlab.figures.base import frame, nothing
+
+MEASURES = {
+    "tokens_per_s": "output tokens/s",
+    "tokens_per_s_per_user": "tokens/s for one user",
+    "tokens_per_step": "tokens per request and step",
+    "ece": "ECE",
+}
+
+
+def frontier(runs: Sequence[Mapping[str, Any]]) -> go.Figure:
+    """Throughput against interactivity, a point a run. runs: summaries with "label"."""
+    shown = [run for run in runs if run["tokens_per_s"] and run["tokens_per_s_per_user"]]
+    if not shown:
+        return nothing("None of these runs has both rates yet.")
+    figure = frame("interactivity: tokens/s for one user", "throughput: output tokens/s", 330, unified=False)
+    for number, run in enumerate(runs):
+        if run in shown:
+            figure.add_trace(
+                go.Scatter(
+                    x=[run["tokens_per_s_per_user"]], y=[run["tokens_per_s"]], mode="markers", name=run["label"],
+                    marker={"size": 13, "color": palette.RUNS[number % len(palette.RUNS)]},
+                    hovertemplate="%{y:.1f} tokens/s in all<br>%{x:.1f} for one user",
+                )
+            )  # fmt: skip
+    figure.update_layout(xaxis={"rangemode": "tozero"}, yaxis={"rangemode": "tozero"})
+    return figure
+
+
+def against(runs: Sequence[Mapping[str, Any]], baseline: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """A row a run: its headline numbers, and throughput in percent of the baseline's."""
+    rows = []
+    for run in runs:
+        base = baseline["tokens_per_s"]
+        change = 100 * (run["tokens_per_s"] / base - 1) if base and run["tokens_per_s"] else None
+        rows.append(
+            {
+                "run": run["label"],
+                "policy": run["policy"],
+                "workload": run["workload"],
+                **{name: run[name] for name in MEASURES},
+                "against baseline, %": 0.0 if run is baseline else change,
+            }
+        )
+    return rows

@@ -1,0 +1,1 @@
+"""What the dashboard's pages share. No torch, no SQL, no mathematics."""

@@ -1,0 +1,89 @@
+"""The browser's side of the chart component: one node a chart, drawn by Plotly.react, in the theme's colours."""
+
+CSS = """
+.avlab-chart { width: 100%; }
+.avlab-chart:focus-visible { outline: 2px solid var(--st-primary-color); outline-offset: 2px; }
+"""
+
+LOAD = """
+const load = () => window.avlabPlotly || (window.avlabPlotly = new Promise((done, failed) => {
+  const script = document.createElement('script');
+  script.src = '/avlab/plotly.min.js';
+  script.onload = () => done(window.Plotly);
+  script.onerror = () => { window.avlabPlotly = null; failed(); };  // the next tick tries again
+  document.head.appendChild(script);
+}));
+"""
+
+PRELOAD = LOAD + "export default function () { load(); }"
+
+JS = (
+    LOAD
+    + """
+// Plotly hands functions of the page's colours to axes, legend and text: a figure says nothing about the theme.
+const themed = (figure, style) => {
+  const text = style.getPropertyValue('--st-text-color').trim() || '#444';
+  const back = style.getPropertyValue('--st-background-color').trim() || '#fff';
+  const font = style.getPropertyValue('--st-font').trim() || 'sans-serif';
+  const layout = figure.layout;
+  layout.paper_bgcolor = layout.plot_bgcolor = 'rgba(0,0,0,0)';
+  layout.font = { size: 12, ...layout.font, color: text, family: font };
+  layout.hoverlabel = { bgcolor: back, bordercolor: 'rgba(128,138,150,0.5)', font: { color: text, family: font } };
+  for (const name of Object.keys(layout)) {
+    if (!/^[xy]axis\\d*$/.test(name)) continue;
+    const own = layout[name];
+    layout[name] = {
+      gridcolor: 'rgba(128,138,150,0.18)', linecolor: 'rgba(128,138,150,0.5)', zeroline: false, ...own,
+      tickfont: { color: text, ...own.tickfont },
+    };
+  }
+  return figure;
+};
+
+const visible = (div) => {
+  const box = div.getBoundingClientRect();
+  return box.bottom > -200 && box.top < window.innerHeight + 200;
+};
+
+export default function draw({ data, parentElement }) {
+  let div = parentElement.querySelector('.avlab-chart');
+  if (!div) {
+    div = document.createElement('div');
+    div.className = 'avlab-chart';
+    div.setAttribute('role', 'img');
+    div.tabIndex = 0;
+    parentElement.appendChild(div);
+    new IntersectionObserver((entries) => {
+      const pending = div.pending;
+      if (pending && entries.some((entry) => entry.isIntersecting)) {
+        div.pending = null;
+        draw(pending);
+      }
+    }, { rootMargin: '200px' }).observe(div);
+    new ResizeObserver(() => {
+      if (window.Plotly && div.data && div.offsetWidth) window.Plotly.Plots.resize(div);
+    }).observe(parentElement);
+  }
+  div.dataset.key = data.key;
+  div.setAttribute('aria-label', data.alt);
+  const style = getComputedStyle(parentElement);
+  const look = style.getPropertyValue('--st-text-color') + style.getPropertyValue('--st-background-color');
+  if (div.drawn === data.figure && div.look === look) return;
+  if (div.data && !visible(div)) {  // drawn once it is scrolled to
+    div.pending = { data, parentElement };
+    return;
+  }
+  div.drawn = data.figure;
+  div.look = look;
+  const parsed = JSON.parse(data.figure);
+  div.style.minHeight = (parsed.layout.height || 260) + 'px';
+  load().then((Plotly) => {
+    const figure = themed(parsed, style);
+    Plotly.react(div, figure.data, figure.layout, {
+      responsive: true, displaylogo: false,
+      modeBarButtonsToRemove: ['lasso2d', 'select2d', 'autoScale2d'],
+    });
+  });
+}
+"""
+)

@@ -1,0 +1,64 @@
+"""What a reader should be told about how adaptive verification is doing: at most one sentence."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+ENOUGH_STEPS = 50
+NEARLY_ALL, NEARLY_NONE = 0.99, 0.01
+FLAT = 1.05  # a pass over every draft that costs at most this much more than one over none
+
+
+def sentence(
+    arm: str,
+    steps: int,
+    scheduled: float,
+    admitted: float,
+    target_tokens: float,
+    verify: Sequence[float] | np.ndarray,
+) -> str:
+    """Why adaptive verification trims nothing, or admits nothing; "" when neither is so.
+
+    steps: how many the sums are over. scheduled, admitted: draft tokens in all. target_tokens: mean of the target's
+    pass. verify: milliseconds by tokens in the target's pass, may be empty.
+    """
+    if not arm.startswith("adaptive") or steps < ENOUGH_STEPS or scheduled <= 0:
+        return ""
+    share = admitted / scheduled
+    if share <= NEARLY_NONE:
+        return (
+            "Adaptive verification is starving: it admits nearly no draft token, so nearly none gets a label, so the "
+            "estimator cannot learn that drafts have become better. Run a window of full verification, or explore "
+            "(policy adaptive+explore=0.02)."
+        )
+    if share < NEARLY_ALL:
+        return ""
+    extra = _cost_of_all(target_tokens, scheduled / steps, admitted / steps, np.asarray(verify, dtype=float))
+    if extra is None:
+        return "Adaptive verification trims nothing: every draft token is worth its cost at this load."
+    if extra <= FLAT:
+        return (
+            f"Adaptive verification trims nothing, and rightly: at this load the target's pass costs {extra - 1:.0%} "
+            "more with all drafts than with none (the flat part of the cost curve), so a draft token is verified "
+            "nearly for free. Raise the load to see trimming."
+        )
+    return (
+        f"Adaptive verification trims nothing: all drafts make the target's pass {extra - 1:.0%} dearer, and they are "
+        "accepted often enough to be worth it."
+    )
+
+
+def _cost_of_all(target_tokens: float, scheduled: float, admitted: float, verify: np.ndarray) -> float | None:
+    """The pass with every draft over the pass with none, in cost."""
+    if len(verify) < 2:
+        return None
+    sizes = np.arange(len(verify))
+    none, all_of_them = np.interp(
+        [target_tokens - admitted, target_tokens - admitted + scheduled], sizes, verify
+    )
+    return float(all_of_them / none) if none > 0 else None
+
+
+def arm_in_force(blocks: Sequence[Mapping]) -> str:
+    """The arm of the last block; "" before the first."""
+    return str(blocks[-1]["arm"]) if blocks else ""

@@ -1,0 +1,22 @@
+"""What happened in a run, newest first."""
+
+import streamlit as st
+
+from avlab.ui import formats
+
+ROWS = 50
+ICONS = {"info": "", "warning": ":material/warning: ", "error": ":red[:material/error:] "}
+
+
+def events_table(events: list[dict]) -> None:
+    """The last events, newest first."""
+    st.markdown("#### Events")
+    if not events:
+        st.caption("Nothing out of the ordinary has happened.")
+        return
+    shown = [event for event in reversed(events) if event["kind"] != "log"][:ROWS]
+    with st.container(height=270, border=False):
+        for event in shown:
+            text = (event["text"] or event["kind"]).replace("$", "\\$")
+            st.markdown(f"`{formats.seconds(event['time'])}` {ICONS.get(event['level'], '')}{text}")
+    st.caption("Faults, refusals, pauses and changes, newest first, on the run's own clock.")

@@ -1,0 +1,43 @@
+"""Numbers and times as people read them; a dash where there is none."""
+
+import math
+from datetime import datetime
+
+DASH = "–"
+
+
+def number(value: float | None, digits: int = 1, unit: str = "") -> str:
+    """A number with a fixed number of digits and thousands apart."""
+    if value is None or not math.isfinite(value):
+        return DASH
+    return f"{value:,.{digits}f}{unit and ' ' + unit}"
+
+
+def share(value: float | None) -> str:
+    """A share as a percentage."""
+    return DASH if value is None or not math.isfinite(value) else f"{value:.1%}".replace("%", " %")
+
+
+def seconds(value: float | None) -> str:
+    """A length of time: 4.2 s, 3 min 20 s, 2 h 5 min."""
+    if value is None or not math.isfinite(value):
+        return DASH
+    if value < 10:
+        return f"{value:.1f} s"
+    if value < 60:
+        return f"{value:.0f} s"
+    minutes, rest = divmod(round(value), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def moment(wall: float | None) -> str:
+    """A time of day with its date, on this machine's clock."""
+    return DASH if wall is None else datetime.fromtimestamp(wall).strftime("%d %b %Y, %H:%M")
+
+
+def run_label(run: dict) -> str:
+    """A run in a list: when it began, its policy and workload, how it is."""
+    when = datetime.fromtimestamp(run["started"]).strftime("%d %b %H:%M:%S")
+    return f"{when} · {run['policy']} · {run['workload']} · {run['state']}"

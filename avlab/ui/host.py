@@ -1,0 +1,146 @@
+"""The lab that the dashboard's server owns: opened when the server starts, closed when it ends.
+
+It belongs to the process, not to a browser's session or a script's run, so reruns, closed tabs and further browsers
+leave it alone.
+"""
+
+import asyncio
+import contextlib
+import sys
+import threading
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import plotly
+from starlette.requests import Request
+from starlette.responses import FileResponse
+from starlette.routing import Route
+
+from avlab import sample
+from avlab.config import RunConfig, default_database
+from avlab.errors import is_ours
+from avlab.lab import Lab
+from avlab.ui.feeds import Feed
+from avlab.workers.supervisor import REFERENCE
+from store import queries, retention
+from store.errors import StoreError
+
+FEEDS_KEPT = 8  # runs whose rows stay in memory; each is some megabytes
+PLOTLY_PATH = "/avlab/plotly.min.js"
+
+_lab: Lab | None = None
+_problem = ""
+_last_config: RunConfig | None = None
+_has_deleted = False
+_feeds: dict[str, Feed] = {}
+_lock = threading.RLock()
+
+
+def open_lab(path: Path | None = None, command: Sequence[str] = REFERENCE, with_sample: bool = False) -> None:
+    """Open the lab, or keep the sentence that says why it could not be opened.
+
+    with_sample: put the run that ships with the project into a database that is still empty.
+    """
+    global _lab, _problem
+    with _lock:
+        if _lab is not None:
+            return
+        try:
+            _lab, _problem = Lab(path or default_database(), command=command), ""
+            if with_sample:
+                sample.add(_lab.database)
+        except Exception as error:
+            if not is_ours(error):
+                raise
+            _problem = str(error)
+            print(_problem, file=sys.stderr)
+
+
+def close_lab() -> None:
+    """Stop the worker and give the file free; without the runs that were deleted meanwhile."""
+    global _lab, _last_config, _has_deleted
+    with _lock:
+        lab, _lab, _last_config = _lab, None, None
+        compact, _has_deleted = _has_deleted, False
+        _feeds.clear()
+    if lab is not None:
+        lab.close()
+        if compact:
+            with contextlib.suppress(StoreError):  # no room, or somebody reads the file: another time
+                retention.compact(lab.database.path)
+
+
+def deleted() -> None:
+    """A run was deleted: the file is to be rewritten without it when the lab closes."""
+    global _has_deleted
+    _has_deleted = True
+
+
+@contextlib.asynccontextmanager
+async def lifespan(_: Any) -> AsyncIterator[dict[str, Any]]:
+    """Start and end of the server."""
+    open_lab(with_sample=True)
+    try:
+        yield {}
+    finally:
+        await asyncio.to_thread(close_lab)
+
+
+def problem() -> str:
+    """Why there is no lab, as a sentence; "" when there is one."""
+    return "" if _lab is not None else _problem or "The lab is not open."
+
+
+def lab() -> Lab:
+    """The server's lab. Only where `problem` is ""."""
+    assert _lab is not None
+    return _lab
+
+
+@contextlib.contextmanager
+def connection() -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection for the calling thread, closed afterwards."""
+    with lab().database.cursor() as con:
+        yield con
+
+
+def start(config: RunConfig) -> str:
+    """Start a run and remember its settings for `start_again`; returns its id. Raises WorkerError."""
+    global _last_config
+    run = lab().run(config)
+    _last_config = config
+    return run
+
+
+def start_again() -> str:
+    """Start a run with the settings of the last one. Raises WorkerError."""
+    return start(_last_config or RunConfig.make())
+
+
+def feed(run: str) -> Feed:
+    """The rows of a run, shared by all browsers; brought up to date when it is asked for."""
+    with _lock:
+        if run not in _feeds:
+            while len(_feeds) >= FEEDS_KEPT:
+                _feeds.pop(next(iter(_feeds)))
+            _feeds[run] = Feed(run)
+        found = _feeds[run]
+    with connection() as con:
+        found.refresh(con)
+    return found
+
+
+def run_list() -> list[dict[str, Any]]:
+    """All runs, newest first, without their counts."""
+    with connection() as con:
+        return queries.run_list(con)
+
+
+def _plotly(_: Request) -> FileResponse:
+    path = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
+    return FileResponse(path, headers={"Cache-Control": "public, max-age=86400"})
+
+
+ROUTES = [Route(PLOTLY_PATH, _plotly)]  # the wheel's own copy: nothing is fetched from elsewhere

@@ -1,0 +1,143 @@
+"""The run on show: which one it is, how it is, and what the address of the page says about it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import streamlit as st
+
+from avlab.errors import is_ours
+from avlab.ui import formats, host
+from store import queries
+
+TICK_SECONDS = 1.0  # of a live run
+IDLE_SECONDS = 3.0  # of the sidebar while no worker runs
+SPANS = {"whole run": None, "last minute": 60.0, "last 10 s": 10.0}
+
+
+@dataclass(frozen=True)
+class Shown:
+    """run: its id. description: as `queries.describe` gives it. live: the worker is serving it now."""
+
+    run: str
+    description: dict[str, Any]
+    live: bool
+
+    @property
+    def K(self) -> int:
+        return int(self.description["K"])
+
+
+def choose(runs: list[dict[str, Any]]) -> str | None:
+    """The id of the run to show, and put it into the address. Follows the newest run until another is picked.
+
+    runs: as `host.run_list` gives them. The address decides once, when the page is opened.
+    """
+    known = [run["run_id"] for run in runs]
+    state = st.session_state
+    if "follow" not in state:
+        asked = st.query_params.get("run", "").lower()
+        found = [
+            run for run in known if asked and (run == asked or run.endswith(asked) or run.startswith(asked))
+        ]
+        state.run = found[0] if found else None
+        state.follow = not found or found[0] == known[0]
+        if asked and not found:
+            state.unknown = asked
+    awaited = host.lab().supervisor.status()
+    if state.follow or state.run not in known:
+        state.run = (
+            awaited.run if awaited.alive and awaited.run not in known else (known[0] if known else None)
+        )
+    if state.run is not None:
+        st.query_params["run"] = state.run
+    return state.run
+
+
+def pick(run: str, newest: bool) -> None:
+    """Show this run from now on; the newest is followed."""
+    st.session_state.run, st.session_state.follow = run, newest
+
+
+def page(title: str, question: str) -> Shown:
+    """The head of a page, and the run it shows. Without one it says what to do, and the page ends there."""
+    st.markdown(f"## {title}")
+    st.markdown(f"<p class='avlab-question'>{question}</p>", unsafe_allow_html=True)
+    if asked := st.session_state.pop("unknown", None):
+        st.warning(f"No run answers to {asked!r} in this database; this is the newest one.")
+    run = st.session_state.get("run")
+    status = host.lab().supervisor.status()
+    if run is None or (status.run == run and not _recorded(run)):
+        _nothing_yet(status)
+        st.stop()
+    with host.connection() as con:
+        description = queries.describe(con, run)
+    shown = Shown(run, description, status.alive and status.run == run)
+    _line(shown)
+    return shown
+
+
+def _recorded(run: str) -> bool:
+    return any(known["run_id"] == run for known in host.run_list())
+
+
+def _nothing_yet(status: Any) -> None:
+    if status.alive:
+        st.info(
+            f"The worker is preparing ({status.state}). The first tokens follow in some seconds.", icon="⏳"
+        )
+    elif status.error:
+        st.error(status.error)
+    else:
+        st.info(
+            "Nothing was recorded yet. Press **Start** in the sidebar: a model begins to serve prompts, and this page "
+            "comes alive.",
+            icon=":material/play_circle:",
+        )
+
+
+def _line(shown: Shown) -> None:
+    about = shown.description
+    config = about["config"]
+    parts = [
+        f"**{config.get('policy')}**",
+        f"{config.get('workload')}",
+        f"{config.get('arrival') or 'default arrival'}",
+        f"temperature {config.get('temperature', 1.0):g}",
+        formats.moment(about["started"]),
+        f"`{shown.run[-8:]}`",
+    ]
+    badge = ":green-badge[live]" if shown.live else f":gray-badge[{about['state']}]"
+    st.markdown(f"{badge} " + " · ".join(parts))
+    if about["state"] in ("failed", "cut short"):
+        st.error(about["reason"] or "The run ended without saying why.", icon=":material/error:")
+
+
+def tick(draw: Callable[[], None], shown: Shown) -> None:
+    """Draw, and again every second while the run is live. Errors of ours are said in their sentence."""
+
+    def drawn() -> None:
+        try:
+            draw()
+        except Exception as error:
+            if not is_ours(error):
+                raise
+            st.error(str(error))
+
+    st.fragment(drawn, run_every=TICK_SECONDS if shown.live else None, key=f"tick-{draw.__name__}")()
+
+
+def span(key: str = "span") -> float | None:
+    """The reader's choice of how much of the run to show, in seconds; None for all. It is in the address."""
+    chosen = st.segmented_control(
+        "Show", list(SPANS), default="whole run", key=key, bind="query-params", label_visibility="collapsed"
+    )
+    return SPANS.get(chosen or "whole run")
+
+
+def within(columns: Any, seconds: float | None) -> dict[str, Any]:
+    """The rows of the last `seconds` on the run's clock (column "time"); all for None."""
+    if seconds is None or not len(columns.get("time", ())):
+        return dict(columns)
+    kept = columns["time"] >= columns["time"].max() - seconds
+    return {name: column[kept] for name, column in columns.items()}

@@ -1,0 +1,173 @@
+"""The sidebar of every page: the worker and its buttons, the rates of this moment, the run on show."""
+
+import re
+
+import streamlit as st
+
+from avlab.errors import is_ours
+from avlab.ui import formats, host, settings, shown
+from avlab.workers import messages as m
+
+LOG_LINES = 15
+COLOURS = {"serving": "green", "paused": "orange", "stopping": "orange", "failed": "red", "cut short": "red"}
+
+
+def draw() -> None:
+    """The whole sidebar; chooses the run on show."""
+    runs = host.run_list()
+    chosen = shown.choose(runs)
+    status = host.lab().supervisor.status()
+    st.session_state.drawn = (status.run, _phase(status), len(runs))
+    with st.sidebar:
+        every = shown.TICK_SECONDS if status.alive else shown.IDLE_SECONDS
+        st.fragment(_worker, run_every=every, key="worker")()
+        st.divider()
+        _run_on_show(runs, chosen)
+
+
+def _phase(status) -> str:
+    """What of a worker's state makes the pages look different."""
+    if status.state in ("none", "ended", "serving", "paused", "stopping"):
+        return status.state
+    return "preparing"
+
+
+def _worker() -> None:
+    lab = host.lab()
+    status = lab.supervisor.status()
+    drawn = st.session_state.get("drawn")
+    if drawn is not None and (status.run, _phase(status)) != drawn[:2]:
+        st.rerun()  # the pages begin or end to tick
+    tally = lab.tally.snapshot()
+    _state(status)
+    _buttons(status)
+    if status.alive and tally["steps"]:
+        columns = st.columns(2)
+        columns[0].metric("Tokens/s now", formats.number(tally["recent_tokens_per_s"], 0))
+        columns[1].metric("Last frame", f"{status.silent:.1f} s ago")
+        st.markdown(f"Policy in force: **{tally['policy']}**")
+        _change(tally["policy"])
+    elif status.state == "ended" and (status.error or status.outcome in ("failed", "cut short")):
+        st.error(status.error or "The worker went away.")
+        lines = lab.supervisor.log_tail()[-LOG_LINES:]
+        if lines:
+            with st.expander("Last lines of its log"):
+                st.code("\n".join(lines), language=None, wrap_lines=True)
+    for note in lab.notes:
+        st.caption(note)
+    if problem := st.session_state.get("refused"):
+        st.error(problem)
+
+
+def _state(status) -> None:
+    if status.state == "none":
+        st.markdown("**Worker** :gray-badge[not started]")
+    elif status.state == "ended":
+        colour = COLOURS.get(status.outcome, "gray")
+        st.markdown(f"**Worker** :{colour}-badge[{status.outcome or 'ended'}]")
+    elif _phase(status) == "preparing":
+        st.markdown("**Worker** :blue-badge[preparing]")
+        match = re.fullmatch(r"(.+) (\d+)/(\d+)", status.state)
+        share = int(match[2]) / max(int(match[3]), 1) if match else 0.0
+        st.progress(min(share, 1.0), text=match[1] if match else status.state)
+    else:
+        st.markdown(f"**Worker** :{COLOURS.get(status.state, 'blue')}-badge[{status.state}]")
+    if status.late:
+        st.warning(f"No word from the worker for {status.late:.0f} s.")
+
+
+def _buttons(status) -> None:
+    left, right = st.columns(2)
+    if status.alive:
+        left.button("Stop", key="stop", icon=":material/stop:", width="stretch", on_click=_try, args=(_stop,))
+        paused = status.state == "paused"
+        right.button(
+            "Resume" if paused else "Pause",
+            key="pause",
+            icon=":material/play_arrow:" if paused else ":material/pause:",
+            width="stretch",
+            disabled=status.state not in ("serving", "paused"),
+            on_click=_try,
+            args=(_send, m.Resume() if paused else m.Pause()),
+        )
+    else:
+        broken = status.outcome in ("failed", "cut short")
+        left.button(
+            "Start again" if broken else "Start",
+            key="start",
+            type="primary",
+            icon=":material/play_arrow:",
+            width="stretch",
+            on_click=_try,
+            args=(host.start_again if broken else _start,),
+        )
+        if right.button("Settings", key="settings-button", icon=":material/tune:", width="stretch"):
+            settings.dialog()
+
+
+def _try(act, *arguments) -> None:
+    """Do what a button says; a refusal is kept as its sentence."""
+    st.session_state.refused = ""
+    try:
+        act(*arguments)
+    except Exception as error:
+        if not is_ours(error):
+            raise
+        st.session_state.refused = str(error)
+        return
+    st.session_state.follow = (
+        True if act in (_start, host.start_again) else st.session_state.get("follow", True)
+    )
+
+
+def _start() -> None:
+    config, wrong = settings.check(settings.values())
+    if config is None:
+        st.session_state.refused = " ".join(wrong.values())
+        return
+    host.start(config)
+
+
+def _change(policy: str) -> None:
+    """Another policy or workload, from the next step on."""
+    with st.popover("Change while it runs", width="stretch"):
+        arms = list(dict.fromkeys([policy, *settings.SUGGESTED["policy"]]))
+        arm = st.selectbox("Policy", arms, key="change-policy", accept_new_options=True)
+        st.button("Switch policy", on_click=_try, args=(_send, m.SetPolicy(arm or policy)), width="stretch")
+        workload = st.selectbox(
+            "Workload", settings.workloads(), key="change-workload", accept_new_options=True
+        )
+        arrival = st.selectbox(
+            "Arrival", settings.SUGGESTED["arrival"], key="change-arrival", accept_new_options=True
+        )
+        command = m.SetWorkload(workload or "mixed", arrival or "")
+        st.button("Switch workload", on_click=_try, args=(_send, command), width="stretch")
+
+
+def _stop() -> None:
+    host.lab().supervisor.send(m.Stop())
+
+
+def _send(command) -> None:
+    host.lab().supervisor.send(command)
+
+
+def _run_on_show(runs: list[dict], chosen: str | None) -> None:
+    known = [run["run_id"] for run in runs]
+    if not known:
+        return
+    labels = {run["run_id"]: formats.run_label(run) for run in runs}
+    place = known.index(chosen) if chosen in known else None
+    picked = st.selectbox(
+        "Run on show",
+        known,
+        index=place,
+        format_func=labels.__getitem__,
+        placeholder="the run that is starting",
+    )
+    if picked is not None and picked != chosen:
+        shown.pick(picked, picked == known[0])
+        st.rerun()
+    live = host.lab().supervisor.status()
+    if live.alive and live.run in known and live.run != chosen:
+        st.button("Show the live run", icon=":material/sensors:", on_click=shown.pick, args=(live.run, True))

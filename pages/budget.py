@@ -1,0 +1,75 @@
+"""Budget: what a step costs, and how many draft tokens are worth verifying."""
+
+import streamlit as st
+
+from avlab.figures import budget
+from avlab.ui import host
+from avlab.ui.chart import chart
+from avlab.ui.cost_file import CostFileError, read_costs
+from avlab.ui.feeds import RECENT_STEPS, columns
+from avlab.ui.shown import page, tick
+from store import queries
+
+shown = page("Budget", "How many draft tokens is it worth verifying in a step, and why that many?")
+
+
+def objective() -> None:
+    feed = host.feed(shown.run)
+    with host.connection() as con:
+        step = queries.last_stored_step(con, shown.run)
+        profile = feed.now_and_then("profile-columns", lambda: columns(queries.cost_profile(con, shown.run)))
+    tables = budget.tables_of(profile)
+    left, right = st.columns([3, 2])
+    with left:
+        chart(
+            budget.objective_curve(step, tables, scale, other), "objective", "Expected tokens a second by budget",
+            "The peak is the budget worth taking. The engine takes it from the estimates of the step before, so that "
+            "no draw decides whether it is verified; its choice (dotted) may lie beside this step's peak.",
+        )  # fmt: skip
+    with right:
+        chart(
+            budget.budgets(feed.steps), "budgets", "Over the run",
+            "Between grey and blue lies what was trimmed; between blue and green, what was verified in vain.",
+        )  # fmt: skip
+
+
+def costs() -> None:
+    feed = host.feed(shown.run)
+    with host.connection() as con:
+        profile = feed.now_and_then("profile-columns", lambda: columns(queries.cost_profile(con, shown.run)))
+        after = max(-1, feed.last_step() - RECENT_STEPS)
+        medians = feed.now_and_then("medians", lambda: columns(queries.cost_medians(con, shown.run, after)))
+        lengths = feed.now_and_then("lengths", lambda: columns(queries.admitted_lengths(con, shown.run)))
+    left, right = st.columns(2)
+    with left:
+        chart(
+            budget.costs(profile, medians, "verify"), "verify-cost", "Cost of the target's pass",
+            "Where the line is flat another draft token is nearly free; where it rises each has a price. Red points "
+            "off the line mean that costs have drifted since they were timed.",
+        )  # fmt: skip
+    with right:
+        chart(
+            budget.costs(profile, medians, "draft"), "draft-cost", "Cost of drafting",
+            "Paid before anything is verified: it lowers the whole curve, and hardly moves its peak.",
+        )  # fmt: skip
+    chart(
+        budget.admitted_map(lengths), "admitted", "Admitted draft tokens, request by request",
+        "Strong colours are drafts that are trusted far; columns that turn pale together had a small budget.",
+    )  # fmt: skip
+
+
+above = st.container()
+left, right = st.columns(2)
+scale = left.slider(
+    "What if the target's pass cost × as much?", 0.25, 4.0, 1.0, 0.25, key="scale", bind="query-params"
+)
+file = right.file_uploader("What if it ran on another machine? Its costs as CSV: phase, size, ms", type="csv")
+other = None
+if file is not None:
+    try:
+        other = read_costs(file.getvalue())
+    except CostFileError as error:
+        right.error(str(error))
+with above:
+    tick(objective, shown)
+tick(costs, shown)

@@ -1,0 +1,104 @@
+"""Calibration: do acceptance estimates mean what they say?"""
+
+import streamlit as st
+
+from avlab.figures import calibration, numbers, palette, sums
+from avlab.speculation.calibration import scores
+from avlab.ui import formats, host
+from avlab.ui.chart import chart
+from avlab.ui.shown import page, tick
+from store import queries
+
+ALL = "all"
+
+shown = page("Calibration", "When an estimate says 80 %, are 80 % of those draft tokens accepted?")
+with host.connection() as con:
+    classes = queries.calibration_classes(con, shown.run)
+kinds = sorted({kind for kind, _ in classes})
+temperatures = sorted({temperature for _, temperature in classes})
+left, middle, right = st.columns(3)
+kind = left.selectbox("Workload kind", [ALL, *kinds], key="kind", bind="query-params")
+labels = [ALL, *(f"{temperature:g}" for temperature in temperatures)]
+temperature = middle.selectbox("Temperature", labels, key="temperature", bind="query-params")
+measure = right.selectbox(
+    "Measure over time", list(calibration.MEASURES), format_func=calibration.MEASURES.__getitem__, key="measure",
+    bind="query-params",
+)  # fmt: skip
+
+
+def draw() -> None:
+    feed = host.feed(shown.run)
+    with host.connection() as con:
+        rows = feed.calibration(
+            con, None if kind == ALL else kind, None if temperature == ALL else float(temperature)
+        )
+    rows = sums.comparable(rows)
+    sources = sums.sources_of(rows)
+    windows = {source: sums.over_windows(rows, source, shown.K) for source in sources}
+    totals = {source: values.sum(axis=0) for source, (_, values) in windows.items()}
+    merged = {source: values.sum(axis=0) for source, values in totals.items()}
+    if not sources:
+        chart(
+            calibration.reliability_diagram({}), "reliability", "Reliability",
+            "A policy that drafts and verifies gives labels, and with them this page.",
+        )  # fmt: skip
+        return
+    for source in sources:
+        found = scores(merged[source])
+        columns = st.columns([2.4, 1, 1, 1, 1, 1])
+        columns[0].markdown(f"Estimates of the  \n**{palette.SOURCE_NAMES[source]}**")
+        for column, (name, value, digits) in zip(
+            columns[1:],
+            [
+                ("ECE", found.ece, 4),
+                ("noise floor", found.ece_floor, 4),
+                ("log-loss", found.log_loss, 4),
+                ("Brier", found.brier, 4),
+                ("AUC", found.auc, 4),
+            ],
+            strict=True,
+        ):
+            column.metric(name, formats.number(value, digits))
+    steps = numbers.headline(feed.steps, feed.blocks)
+    without = steps["scheduled"] - steps["labelled"]
+    labelled = formats.number(scores(merged[sources[0]]).count, 0)
+    st.caption(
+        f"From {labelled} labelled draft tokens, the same for every source. {formats.number(without, 0)} of all that "
+        "were made have no label: they stood behind a rejection, or were trimmed. The noise floor is the ECE that "
+        "perfect estimates would show with so few."
+    )
+    left, right = st.columns(2)
+    with left:
+        chart(
+            calibration.reliability_diagram(merged), "reliability", "Reliability",
+            "On the dashed line estimates are as good as their word; below it they promise too much. Bars are 95 % "
+            "intervals.",
+        )  # fmt: skip
+    with right:
+        chart(
+            calibration.over_time(windows, measure, None), "over-time", "Over the run",
+            "Each point is a window of some seconds. A jump that falls back is the estimator adapting to a change.",
+        )  # fmt: skip
+        chart(
+            calibration.bin_counts(merged), "counts", "How sure the estimates are",
+            "Where the draft tokens are: a bar near 0 or 1 means that most are easy to tell.",
+        )  # fmt: skip
+    chart(
+        calibration.by_position(totals), "by-position", "Reliability by position",
+        "The same for each draft position. A pooled fit can look right while positions err in opposite directions.",
+    )  # fmt: skip
+    left, right = st.columns(2)
+    with left:
+        chart(
+            calibration.measures_by_position(totals, "ece"), "ece-by-position", "ECE by position",
+            "Late positions have fewer labels, so part of their error is noise.",
+        )  # fmt: skip
+    with right:
+        chart(
+            calibration.measures_by_position(totals, "auc"), "auc-by-position", "AUC by position",
+            "How well estimates rank draft tokens: ½ is a coin, 1 is perfect. Trimming needs ranking, budgets need "
+            "calibration.",
+        )  # fmt: skip
+
+
+tick(draw, shown)

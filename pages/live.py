@@ -1,0 +1,98 @@
+"""Live: how fast tokens come, what happens to draft tokens, where a step's time goes."""
+
+import streamlit as st
+
+from avlab.figures import budget, live
+from avlab.figures import numbers as figure_numbers
+from avlab.ui import diagnosis, formats, host
+from avlab.ui.chart import chart
+from avlab.ui.events import events_table
+from avlab.ui.shown import page, span, tick, within
+from store import queries
+
+shown = page("Live", "How fast do tokens come, what happens to draft tokens, and where does the time go?")
+seconds = span()
+
+
+def draw() -> None:
+    feed = host.feed(shown.run)
+    with host.connection() as con:
+        steps, positions = within(feed.steps, seconds), feed.positions(con)
+        requests = feed.requests(con)
+        profile = feed.now_and_then("profile", lambda: queries.cost_profile(con, shown.run).to_pydict())
+    tables = budget.tables_of(figure_numbers.arrays(profile))
+    numbers = figure_numbers.headline(steps, feed.blocks)
+    rates = live.request_rates(requests)
+
+    top = st.columns(4)
+    top[0].metric("Throughput", formats.number(numbers["tokens_per_s"], 1, "tokens/s"))
+    top[1].metric("Interactivity", formats.number(figure_numbers.median(rates), 1, "tokens/s"))
+    top[2].metric("Step", formats.number(numbers["step_ms"], 1, "ms"))
+    top[3].metric("Running, waiting", f"{numbers['running']:.0f}, {numbers['waiting']:.0f}")
+    arm = diagnosis.arm_in_force(feed.blocks)
+    recent = figure_numbers.headline(within(steps, 20.0), feed.blocks[-1:])
+    told = diagnosis.sentence(
+        arm,
+        recent["steps"],
+        recent["scheduled"],
+        recent["admitted"],
+        recent["target_tokens"],
+        tables.get("verify", []),
+    )
+    if told:
+        st.info(told, icon=":material/lightbulb:")
+
+    left, right = st.columns(2)
+    with left:
+        chart(
+            live.throughput(steps, feed.blocks), "throughput", "Throughput",
+            "Output tokens of all requests together. Dotted lines mark a change of policy or workload.",
+        )  # fmt: skip
+    with right:
+        chart(
+            live.interactivity(requests), "interactivity", "Interactivity",
+            "What one user gets, from first token to last. A faster total with slower users is a trade, not a gain.",
+        )  # fmt: skip
+
+    st.markdown("#### Four numbers that are easily confused")
+    for column, (name, value, meaning) in zip(st.columns(4), figure_numbers.four(numbers), strict=True):
+        column.metric(name, formats.share(value) if name != "tokens per step" else formats.number(value, 2))
+        column.caption(meaning)
+    left, right = st.columns(2)
+    with left:
+        totals = figure_numbers.by_position(positions, feed.blocks, seconds, steps)
+        chart(
+            live.positions(totals, numbers["steps"]), "positions", "Draft tokens by position",
+            "The drafter offers the wide bar, the policy lets the target verify the middle one, and the narrow one is "
+            "kept. The gap between wide and middle is work saved; between middle and narrow, work lost.",
+        )  # fmt: skip
+    with right:
+        chart(
+            live.acceptance(steps, feed.blocks), "acceptance", "Acceptance",
+            "Under adaptive verification the lowest line may fall while throughput rises: judge it by tokens/s.",
+        )  # fmt: skip
+
+    left, right = st.columns(2)
+    with left:
+        saved = figure_numbers.saved(steps, tables.get("verify"))
+        said = (
+            "" if saved is None else f" Verifying every draft token would have cost {formats.number(saved, 1, 'ms')} "
+            "more a step, by the cost table."
+        )  # fmt: skip
+        chart(live.ledger(steps), "ledger", "Where a step's time goes", "Mean of each step's parts." + said)
+    with right:
+        chart(
+            live.tokens_per_step(steps, feed.blocks), "tokens-per-step", "Tokens per step",
+            "1 is what decoding without drafts gives; everything above it is speculation's gain in steps.",
+        )  # fmt: skip
+    left, right = st.columns(2)
+    with left:
+        chart(
+            live.queue(steps), "queue", "Requests",
+            "A line of waiting requests that keeps rising means that more arrives than can be served.",
+        )  # fmt: skip
+    with right:
+        events_table(feed.events)
+
+
+tick(draw, shown)

@@ -1,0 +1,160 @@
+"""Every page with no run, a finished run, a live run and a broken one."""
+
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+from dashboard import PAGES, PROJECT, charts, finished_run, opened, page, said, steps_of, until
+
+from avlab import sample
+from avlab.config import RunConfig
+from avlab.ui import host, transfer
+from store import queries
+from store.database import Database
+from store.errors import TransferError
+from store.export import export_run
+from store.retention import delete_run
+
+CHARTS = {"live": 7, "coefficients": 4, "calibration": 6, "budget": 5, "runs": 0}
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory):
+    """A file with a finished and then a broken run in it: its path and their ids."""
+    path = tmp_path_factory.mktemp("lab") / "lab.duckdb"
+    with opened(path) as lab:
+        finished = finished_run(lab)
+        return path, finished, finished_run(lab, target="failing", tokens=10**6)
+
+
+@pytest.fixture
+def recorded(database):
+    path, finished, broken = database
+    with opened(path):
+        yield SimpleNamespace(finished=finished, broken=broken)
+
+
+def test_the_dashboard_needs_no_torch():
+    code = (
+        "import sys, runpy; from avlab.ui import host, shell; import app; "
+        "import store.queries, avlab.figures.live, avlab.figures.budget, avlab.figures.calibration; "
+        "sys.exit(any(name.partition('.')[0] in ('torch', 'vllm') for name in sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=PROJECT, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_with_no_run_a_page_says_what_to_do(name, tmp_path):
+    with opened(tmp_path / "lab.duckdb"):
+        app = page(name)
+        assert not app.exception
+        assert "Press **Start**" in said(app)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_finished_run(name, recorded):
+    app = page(name, recorded.finished)
+    assert not app.exception and not app.main.error
+    assert charts(app) == CHARTS[name]
+    if name != "runs":
+        assert ":gray-badge[finished]" in said(app) and recorded.finished[-8:] in said(app)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_broken_run(name, recorded):
+    app = page(name, recorded.broken)
+    assert not app.exception
+    if name == "runs":
+        assert "failed" in set(app.dataframe[0].value["state"])
+    else:
+        assert "a fault in step 30" in said(app)
+
+
+def test_a_broken_run_shows_its_log_and_can_be_started_again(tmp_path):
+    with opened(tmp_path / "lab.duckdb") as lab:
+        host.start(RunConfig.make(target="failing", K=4))
+        assert lab.supervisor.wait(120)
+        app = page()
+        again = next(button for button in app.button if button.label == "Start again")
+        assert any("RuntimeError" in code.value for code in app.code)
+        again.click().run()
+        assert not app.exception and lab.supervisor.wait(120)
+        assert len(host.run_list()) == 2
+
+
+def test_a_live_run(tmp_path):
+    with opened(tmp_path / "lab.duckdb") as lab:
+        lab.run({"workload": "code", "K": 4, "max_new_tokens": 40, "drafts": "all"})
+        app = page()
+        assert "preparing" in said(app) or steps_of(lab)
+        until(lambda: steps_of(lab) > 150)
+        for name in PAGES:
+            app = page(name)
+            assert not app.exception and not app.main.error, name
+            assert charts(app) == CHARTS[name]
+        app = page()
+        before = app.metric[0].value
+        assert ":green-badge[live]" in said(app) and "adaptive" in said(app)
+        seen = steps_of(lab)
+        until(lambda: steps_of(lab) > seen + 40)
+        app = page()
+        assert not app.exception and app.metric[0].value != before
+        stop = next(button for button in app.button if button.label == "Stop")
+        stop.click().run()
+        assert lab.supervisor.wait(30)
+        assert ":gray-badge[stopped]" in said(page())
+
+
+def test_an_unknown_run_in_the_address_is_said(recorded):
+    app = page("live", "ffffffff-0000")
+    assert not app.exception
+    assert "No run answers to 'ffffffff-0000'" in said(app)
+
+
+def test_a_link_to_an_earlier_run_shows_that_run(recorded):
+    assert recorded.finished[-8:] in said(page("live", recorded.finished))
+    assert recorded.broken[-8:] in said(page("live"))
+
+
+def test_a_held_database_is_said_with_its_owner(tmp_path):
+    with Database(tmp_path / "lab.duckdb"):
+        host.open_lab(tmp_path / "lab.duckdb")
+        app = page()
+        assert not app.exception and "close" in app.error[0].value
+    host.open_lab(tmp_path / "lab.duckdb")
+    assert not page().error
+    host.close_lab()
+
+
+def test_the_shipped_run_goes_into_an_empty_database_only(database, tmp_path):
+    path, finished, _ = database
+    with opened(path) as lab, lab.database.cursor() as con:
+        export_run(con, finished, tmp_path / "sample")
+    with Database(tmp_path / "lab.duckdb") as fresh:
+        for _ in range(2):
+            sample.add(fresh, tmp_path / "sample")
+        with fresh.cursor() as con:
+            assert [run["run_id"] for run in queries.runs(con)] == [finished]
+            delete_run(con, finished)
+        sample.add(fresh, tmp_path / "sample")
+        with fresh.cursor() as con:
+            assert queries.runs(con) == []
+    with Database(tmp_path / "other.duckdb") as other:
+        sample.add(other, tmp_path / "nowhere")
+        (tmp_path / "sample" / "steps.parquet").write_bytes(b"damaged")
+        sample.add(other, tmp_path / "sample")
+        with other.cursor() as con:
+            assert queries.runs(con) == []
+
+
+def test_a_zip_comes_back_as_the_same_run(database, tmp_path):
+    path, finished, _ = database
+    with opened(path):
+        packed = transfer.exported(finished, "parquet")
+    with opened(tmp_path / "lab.duckdb"):
+        assert transfer.imported(packed) == finished
+        assert [run["run_id"] for run in host.run_list()] == [finished]
+        for damaged in (b"no zip", packed[:1000]):
+            with pytest.raises(TransferError, match="not a zip"):
+                transfer.imported(damaged)
