@@ -167,6 +167,20 @@ def test_the_worker_beats_and_the_lab_hears(address, monkeypatch):
     inbox.close()
 
 
+def test_nothing_follows_a_farewell(address, monkeypatch):
+    monkeypatch.setattr(link, "HEARTBEAT_SECONDS", 0.02)
+    memory = Memory()
+    inbox = Inbox(address, RUN, memory)
+    outbox = Outbox(address, RUN)
+    outbox.put(HELLO)
+    until(lambda: any(isinstance(frame, m.Heartbeat) for frame in memory.frames))
+    outbox.put(m.Bye("done", True, 1.0))
+    time.sleep(0.3)  # a dozen beats' time
+    outbox.close(5)
+    inbox.close()
+    assert isinstance(memory.frames[-1], m.Bye)
+
+
 def test_a_worker_without_its_lab_knows(address):
     outbox = Outbox(address, RUN, contact_seconds=0.3)
     until(lambda: outbox.lost)

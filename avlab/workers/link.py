@@ -99,6 +99,7 @@ class Outbox:
         self._lost_at: float | None = None
         self._deadline: float | None = None
         self._process = psutil.Process()
+        self._order, self._farewell = threading.Lock(), False
         self._bell = Bell()
         self._context = zmq.Context()
         self._thread = threading.Thread(target=self._work, name="outbox", daemon=True)
@@ -113,7 +114,9 @@ class Outbox:
                 return
             self._put_bytes += size
         self.greeted = self.greeted or isinstance(frame, m.Hello)
-        self._new.append(frame)
+        with self._order:
+            self._farewell = self._farewell or isinstance(frame, m.Bye)
+            self._new.append(frame)
         self._bell.ring()
 
     def beat(self) -> None:
@@ -195,7 +198,9 @@ class Outbox:
             memory = self._process.memory_info().rss / 2**20
             heartbeat = m.Heartbeat(self._clock(), *self._status(), memory, self.drafts_dropped)
             if self.greeted:
-                self._new.append(heartbeat)
+                with self._order:  # nothing follows a farewell
+                    if not self._farewell:
+                        self._new.append(heartbeat)
             else:  # before the greeting there is no run to record it in: sent once, not kept
                 with contextlib.suppress(zmq.Again):
                     wire.send(m.encode(m.Envelope(self.run, m.UNNUMBERED, heartbeat)), zmq.NOBLOCK)
