@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from avlab.config import RunConfig
+from avlab.config import SPIN, RunConfig
 from avlab.workers import messages as m
 from avlab.workers import supervisor as module
 from avlab.workers.processes import Trace, usable_cores, worker_environment
