@@ -9,6 +9,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+# the overloads themselves: finding one by its arguments costs more than a small product's dispatch
+PACKS = torch.backends.mkldnn.is_available()
+UNARY = torch.ops.mkldnn._linear_pointwise.default if PACKS else None
+BINARY = torch.ops.mkldnn._linear_pointwise.binary if PACKS else None
+
 
 class Linear:
     """y = x Wᵀ + b, with the three endings a Llama block needs. x: [N, in]; W: [out, in]; b: [out] or None."""
@@ -16,30 +21,30 @@ class Linear:
     def __init__(self, weight: Tensor, bias: Tensor | None = None):
         self.out_features, self.in_features = weight.shape
         self.bias = bias
-        self.packed = weight.device.type == "cpu" and torch.backends.mkldnn.is_available()
+        self.packed = weight.device.type == "cpu" and PACKS
         self.weight = (
             torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), 32) if self.packed else weight
         )
 
     def __call__(self, x: Tensor) -> Tensor:
         if self.packed:
-            return torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
+            return UNARY(x, self.weight, self.bias, "none", [], "")
         return F.linear(x, self.weight, self.bias)
 
     def silu(self, x: Tensor) -> Tensor:
         """silu(x Wᵀ + b)."""
         if self.packed:
-            return torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "swish", [], "")
+            return UNARY(x, self.weight, self.bias, "swish", [], "")
         return F.silu(F.linear(x, self.weight, self.bias))
 
     def times(self, x: Tensor, factor: Tensor) -> Tensor:
         """(x Wᵀ + b) · factor; factor: [N, out]."""
         if self.packed:
-            return torch.ops.mkldnn._linear_pointwise.binary(x, factor, self.weight, self.bias, "mul")
+            return BINARY(x, factor, self.weight, self.bias, "mul")
         return F.linear(x, self.weight, self.bias) * factor
 
     def plus(self, x: Tensor, residual: Tensor) -> Tensor:
         """x Wᵀ + b + residual; residual: [N, out]."""
         if self.packed:
-            return torch.ops.mkldnn._linear_pointwise.binary(x, residual, self.weight, self.bias, "add")
+            return BINARY(x, residual, self.weight, self.bias, "add")
         return F.linear(x, self.weight, self.bias) + residual
