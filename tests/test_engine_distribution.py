@@ -104,6 +104,8 @@ def test_samples_follow_the_targets_law(models, drafter, arm, sampling):
     slots = [r.slots for r in reports if r.slots is not None]
     accepted = sum(s.accepted.sum() for s in slots)
     assert 0.1 * N < accepted < sum(s.admitted.sum() for s in slots)
-    if arm.startswith("adaptive"):
-        admitted = np.concatenate([s.admitted[s.scheduled == 2] for s in slots])
-        assert {1, 2} <= set(admitted.tolist())  # drafts were trimmed
+    if arm.startswith("adaptive") and length == 5:  # some drafts were trimmed, some were not
+        scheduled, admitted = (
+            np.concatenate([getattr(s, n) for s in slots]) for n in ("scheduled", "admitted")
+        )
+        assert (admitted < scheduled).any() and ((admitted == scheduled) & (scheduled > 0)).any()
