@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from avlab.config import RunConfig
+from avlab.config import SPIN, RunConfig
 from avlab.engine import fetch
 from avlab.lab import Lab
 from avlab.workers import messages as m
@@ -35,7 +35,7 @@ def test_a_run_with_the_real_target(tmp_path):
     states = [frame.state for frame in frames if isinstance(frame, m.Heartbeat)]
     assert "loading the target" in states
     hello = next(frame for frame in frames if isinstance(frame, m.Hello))
-    assert hello.machine["threads"] == 1 and hello.machine["spin"] == 1000 and len(hello.target_hash) == 16
+    assert hello.machine["threads"] == 1 and hello.machine["spin"] == SPIN and len(hello.target_hash) == 16
     assert any(isinstance(frame, m.CostProfile) and frame.source == str(costs) for frame in frames)
     assert frames[-1].complete
 
