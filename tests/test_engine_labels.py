@@ -1,5 +1,7 @@
 """What a step reports and teaches: labels through the first rejection, not past what was admitted or emitted."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -60,7 +62,7 @@ def test_every_slot_of_a_step_is_accounted_for(models, target, drafter, arm):
             scheduled, admitted, accepted = s.scheduled[row], s.admitted[row], s.accepted[row]
             assert 0 <= accepted <= admitted <= scheduled <= min(report.drafted, length[i] - said[i] - 1)
             assert new[i][:accepted] == s.tokens[row, :accepted].tolist()
-            behind_end = next((k + 1 for k in range(accepted) if s.tokens[row, k] in end), K)
+            behind_end = next((k + 1 for k in range(accepted) if s.tokens[row, k] in end), K + 1)
             expected = np.full(K, -1)
             expected[:accepted] = 1
             if accepted < min(admitted, behind_end):
@@ -159,6 +161,22 @@ def test_a_new_request_may_start_from_the_running_mean(models):
     engine.add(Request(99, [1], 5))
     engine.step()
     np.testing.assert_array_equal(engine.sequences[0].earlier, engine.mean_estimate)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_draft_model_that_is_the_target_is_always_right(models, temperature):
+    """Also after refusals by trimming, policies that do not draft, and a slot's former request."""
+    engine = make_engine(models["target"], "llama", models["target"].folder, "fixed:4", slots=5)
+    arms, seen = itertools.cycle(["fixed:4", "verify:2", "none", "fixed:3"]), 0
+    for request in asked(14, temperature):
+        engine.add(request)
+    while engine.running or engine.waiting:
+        engine.set_policy(Arm.parse(next(arms)))
+        slots = engine.step().slots
+        if slots is not None:
+            np.testing.assert_array_equal(slots.accepted, slots.admitted)
+            seen += slots.accepted.sum()
+    assert seen > 50
 
 
 @pytest.mark.parametrize("drafter", ["block", "llama"])

@@ -86,6 +86,8 @@ def make_network(target: Path, shape: DrafterShape = SHAPE, seed: int = 0) -> Dr
         network.confidence.weight.normal_(std=0.3)
         network.input_norm.normal_(1, 0.1)
         network.mask.normal_(std=0.3)
+        network.first_carry.normal_(0.9, 0.1)
+        network.later_carry.normal_(0.9, 0.1)
     return network
 
 
