@@ -8,7 +8,7 @@ import pytest
 import torch
 from tiny_models import LLAMA, make_engine, outputs, serve, write_block_drafter, write_llama
 
-from avlab.engine.cache import Batch
+from avlab.engine.cache import Batch, KVCache
 from avlab.engine.request import Request, RequestError
 from avlab.engine.target import Target
 from avlab.policies import Arm
@@ -291,6 +291,12 @@ def test_a_slot_is_used_again_without_a_trace(models, truth):
     engine = make_engine(models["target"], "llama", models["llama"], "fixed:4", slots=1)
     finished, _ = serve(engine, requests(24)[::-1])
     assert outputs(finished) == truth
+
+
+def test_a_cache_that_cannot_be_held_is_a_lack_of_memory():
+    for length in (10**7, 10**15):
+        with pytest.raises(MemoryError, match="no room for"):
+            KVCache(1, 4096, 8, length, 64, torch.float32, "cpu")
 
 
 def test_an_idle_step_does_nothing(models):

@@ -7,6 +7,7 @@ import torch
 from tiny_models import LLAMA, write_llama
 from transformers import LlamaForCausalLM
 
+from avlab.engine import linear
 from avlab.engine.cache import Batch, neighbours
 from avlab.engine.fetch import fetch
 from avlab.engine.target import Target
@@ -92,6 +93,17 @@ def test_a_slot_that_was_used_before_leaves_no_trace(tmp_path):
         dirty, _ = target.forward(torch.tensor(short + long), batch, cache)
         clean, _ = target.forward(torch.tensor(short + long), batch, target.new_cache(2))
     torch.testing.assert_close(dirty, clean, atol=0, rtol=0)
+
+
+@pytest.mark.parametrize("option", ["grouped heads, tied", "biases"])
+def test_plain_products_do_the_same_as_packed_ones(tmp_path, monkeypatch, option):
+    """What runs on CUDA, and on processors that oneDNN does not pack for."""
+    folder, tokens = write_llama(tmp_path, seed=2, **OPTIONS[option]), texts(7, 5, 30)
+    packed = serve_raggedly(Target(folder, torch.float32), tokens, range(5), 1, 9)
+    monkeypatch.setattr(linear, "PACKS", False)
+    plain = serve_raggedly(Target(folder, torch.float32), tokens, range(5), 1, 9)
+    for ours, right in zip(plain, packed, strict=True):
+        torch.testing.assert_close(ours, right, atol=FLOAT32, rtol=0)
 
 
 def test_tapped_states_are_the_inputs_of_the_layers(tmp_path):

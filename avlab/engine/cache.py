@@ -48,7 +48,11 @@ def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device) -> Tensor:
     """
     if torch.device(device).type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)
-    memory = mmap.mmap(-1, math.prod(shape) * dtype.itemsize, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    size = math.prod(shape) * dtype.itemsize
+    try:
+        memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except (OSError, OverflowError):
+        raise MemoryError(f"no room for {size} bytes of keys or values") from None
     return torch.frombuffer(memory, dtype=dtype).view(shape)
 
 

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 # the overloads themselves: finding one by its arguments costs more than a small product's dispatch
 PACKS = torch.backends.mkldnn.is_available()
+PACKS_BFLOAT16 = PACKS and torch.ops.mkldnn._is_mkldnn_bf16_supported()  # not on a processor with AVX2 alone
 UNARY = torch.ops.mkldnn._linear_pointwise.default if PACKS else None
 BINARY = torch.ops.mkldnn._linear_pointwise.binary if PACKS else None
 
@@ -21,7 +22,9 @@ class Linear:
     def __init__(self, weight: Tensor, bias: Tensor | None = None):
         self.out_features, self.in_features = weight.shape
         self.bias = bias
-        self.packed = weight.device.type == "cpu" and PACKS
+        self.packed = weight.device.type == "cpu" and (
+            PACKS_BFLOAT16 if weight.dtype == torch.bfloat16 else PACKS
+        )
         self.weight = (
             torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), 32) if self.packed else weight
         )
