@@ -13,7 +13,7 @@ from avlab.engine.request import Request, RequestError
 from avlab.engine.target import Target
 from avlab.policies import Arm
 
-V = LLAMA["vocab_size"]
+V, N = LLAMA["vocab_size"], 16
 ARMS = ("adaptive", "adaptive:raw", "adaptive:head", "fixed:1", "fixed:4", "verify:2")
 
 
@@ -78,11 +78,11 @@ def alone(target, asked):
 
 @pytest.fixture(scope="module")
 def truth(models):
-    return alone(models["target"], requests(24))
+    return alone(models["target"], requests(N))
 
 
 def test_without_speculation_requests_say_what_they_say_alone(models, truth):
-    finished, _ = serve(make_engine(models["target"], slots=5), requests(24))
+    finished, _ = serve(make_engine(models["target"], slots=5), requests(N))
     assert outputs(finished) == truth
 
 
@@ -90,7 +90,7 @@ def test_without_speculation_requests_say_what_they_say_alone(models, truth):
 @pytest.mark.parametrize("arm", ARMS)
 def test_greedy_output_is_the_targets_own_under_every_policy(models, truth, drafter, arm):
     engine = make_engine(models["target"], drafter, models[drafter], arm, slots=7, refit_interval=5)
-    finished, reports = serve(engine, requests(24))
+    finished, reports = serve(engine, requests(N))
     assert outputs(finished) == truth
     slots = [r.slots for r in reports if r.slots is not None]
     accepted, admitted = (sum(getattr(s, name).sum() for s in slots) for name in ("accepted", "admitted"))
@@ -99,8 +99,8 @@ def test_greedy_output_is_the_targets_own_under_every_policy(models, truth, draf
 
 @pytest.mark.parametrize("drafter", ["block", "llama"])
 def test_requests_may_join_at_any_step(models, truth, drafter):
-    engine = make_engine(models["target"], drafter, models[drafter], "adaptive", slots=24)
-    rng, waiting, finished = random.Random(3), requests(24), {}
+    engine = make_engine(models["target"], drafter, models[drafter], "adaptive", slots=N)
+    rng, waiting, finished = random.Random(3), requests(N), {}
     while waiting or engine.running or engine.waiting:
         for _ in range(rng.choice([0, 0, 1, 2])):
             if waiting:
@@ -110,12 +110,12 @@ def test_requests_may_join_at_any_step(models, truth, drafter):
 
 
 def test_prompts_longer_than_a_chunk_take_turns_with_decoding(models, truth):
-    engine = make_engine(models["target"], "llama", models["llama"], "fixed:4", slots=24, prompt_chunk=5)
-    finished, reports = serve(engine, requests(24))
+    engine = make_engine(models["target"], "llama", models["llama"], "fixed:4", slots=N, prompt_chunk=5)
+    finished, reports = serve(engine, requests(N))
     assert outputs(finished) == truth
     assert max(r.prompt_tokens for r in reports) == 5
     assert any(r.prompt_tokens == 5 and r.drafted for r in reports)
-    assert sum(r.prompt_tokens for r in reports) == sum(len(r.tokens) for r in requests(24))
+    assert sum(r.prompt_tokens for r in reports) == sum(len(r.tokens) for r in requests(N))
 
 
 @pytest.mark.parametrize("drafter", ["block", "llama"])
@@ -171,14 +171,14 @@ def test_prompts_are_computed_in_order_of_arrival(models):
 
 def test_a_temperature_near_zero_is_greedy(models, truth):
     for temperature in (1e-5, 1e-6, 1e-300):
-        engine = make_engine(models["target"], "llama", models["llama"], "fixed:4", slots=24)
-        finished, _ = serve(engine, requests(24, temperature=temperature))
+        engine = make_engine(models["target"], "llama", models["llama"], "fixed:4", slots=N)
+        finished, _ = serve(engine, requests(N, temperature=temperature))
         assert outputs(finished) == truth
 
 
 def test_slots_full_means_waiting_in_line(models, truth):
     engine = make_engine(models["target"], "block", models["block"], "fixed:2", slots=2)
-    for request in requests(24):
+    for request in requests(N):
         engine.add(request)
     first_seen, finished = [], {}
     while engine.running or engine.waiting:
@@ -198,7 +198,7 @@ def test_slots_full_means_waiting_in_line(models, truth):
 def test_a_policy_switch_between_steps_changes_no_greedy_output(models, truth, drafter):
     engine = make_engine(models["target"], drafter, models[drafter], "none", slots=6)
     arms = itertools.cycle(["none", "adaptive", "fixed:4", "none", "verify:2", "adaptive:raw", "fixed:1"])
-    for request in requests(24):
+    for request in requests(N):
         engine.add(request)
     finished, arms_seen = {}, set()
     while engine.running or engine.waiting:
@@ -254,7 +254,7 @@ def test_end_of_text_inside_an_accepted_draft_ends_the_request_there(models, tru
         i: said[: next((j + 1 for j, t in enumerate(said) if t in end), len(said))]
         for i, said in truth.items()
     }
-    finished, reports = with_end(models, "llama", arm, requests(24), end)
+    finished, reports = with_end(models, "llama", arm, requests(N), end)
     assert outputs(finished) == expected
     for i, f in finished.items():
         assert f.reason == ("end" if expected[i][-1] in end else "length")
@@ -272,7 +272,7 @@ def test_end_of_text_inside_an_accepted_draft_ends_the_request_there(models, tru
 
 def test_cancel_takes_a_request_out_wherever_it_is(models, truth):
     engine = make_engine(models["target"], "llama", models["llama"], "adaptive", slots=3)
-    asked = [r for r in requests(24) if r.max_new_tokens > 12][:5]
+    asked = [r for r in requests(N) if r.max_new_tokens > 12][:5]
     for request in asked:
         engine.add(request)
     engine.step()
@@ -289,7 +289,7 @@ def test_cancel_takes_a_request_out_wherever_it_is(models, truth):
 
 def test_a_slot_is_used_again_without_a_trace(models, truth):
     engine = make_engine(models["target"], "llama", models["llama"], "fixed:4", slots=1)
-    finished, _ = serve(engine, requests(24)[::-1])
+    finished, _ = serve(engine, requests(N)[::-1])
     assert outputs(finished) == truth
 
 
