@@ -14,7 +14,9 @@ from torch import Tensor
 from avlab.engine.drafters.base import Drafts
 from avlab.engine.rows import argmax, draw, where_true
 
-FIRST_BOUND = 3e-5  # tokens less likely than this are looked at only where the others do not suffice (measured)
+FIRST_BOUND = (
+    3e-5  # tokens less likely than this are looked at only where the others do not suffice (measured)
+)
 LAST_BOUND = 1e-9  # from here on every token is
 
 
@@ -187,9 +189,7 @@ def nucleus(scaled: Tensor, normaliser: Tensor, parameters: SamplingParameters) 
         )
         if not bool(short.any()):
             break
-        bound[short] = torch.where(
-            bound[short] > math.log(LAST_BOUND), bound[short] - math.log(8), -math.inf
-        )
+        bound[short] = torch.where(bound[short] > math.log(LAST_BOUND), bound[short] - math.log(8), -math.inf)
     C = int(counts.max())
     place = torch.arange(len(flat), device=flat.device) - (counts.cumsum(0) - counts)[row]
     ids = torch.zeros(M, C, dtype=torch.long, device=flat.device)
