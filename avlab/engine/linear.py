@@ -5,6 +5,8 @@ decoding uses (2 to 64 rows), and it can finish a product with an activation or 
 the plain operations do the same.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -12,8 +14,8 @@ from torch.nn import functional as F
 # the overloads themselves: finding one by its arguments costs more than a small product's dispatch
 PACKS = torch.backends.mkldnn.is_available()
 PACKS_BFLOAT16 = PACKS and torch.ops.mkldnn._is_mkldnn_bf16_supported()  # not on a processor with AVX2 alone
-UNARY = torch.ops.mkldnn._linear_pointwise.default if PACKS else None
-BINARY = torch.ops.mkldnn._linear_pointwise.binary if PACKS else None
+UNARY: Any = torch.ops.mkldnn._linear_pointwise.default if PACKS else None
+BINARY: Any = torch.ops.mkldnn._linear_pointwise.binary if PACKS else None
 
 
 class Linear:
