@@ -74,6 +74,15 @@ class Group:
     rows: Tensor | None
     back: Tensor | None
     mask: Tensor
+    _by_head: Tensor | None = None
+
+    def mask_of(self, kv_heads: int, share: int) -> Tensor:
+        """The mask as attention adds it, [G * kv_heads, length, width * share]; the same in every layer of a model."""
+        if self._by_head is None:
+            G, n, length = self.mask.shape
+            wide = self.mask.transpose(1, 2)[:, None, :, :, None].expand(G, kv_heads, length, n, share)
+            self._by_head = wide.reshape(G * kv_heads, length, n * share)
+        return self._by_head
 
 
 @dataclass(slots=True)

@@ -122,9 +122,9 @@ def attend(q: Tensor, keys: Tensor, values: Tensor, group: Group) -> Tensor:
     q = q.view(G, n, KV, share, D).transpose(1, 2).reshape(G * KV, n * share, D)
     k = keys[group.first : group.last, :, :length].flatten(0, 1)  # [G * KV, length, D]
     v = values[group.first : group.last, :, :length].flatten(0, 1)
-    scores = torch.bmm(q, k.transpose(1, 2)).view(G, KV, n, share, length)
-    scores = scores.mul_(D**-0.5).add_(group.mask[:, None, :, None]).view(G * KV, n * share, length)
-    mixed = torch.bmm(scores.softmax(-1), v)  # [G * KV, n * share, D]
+    # keys times queries rather than queries times keys: bfloat16 products read rows as they lie up to three times faster
+    scores = torch.baddbmm(group.mask_of(KV, share), k, q.transpose(1, 2), alpha=D**-0.5)
+    mixed = torch.bmm(scores.transpose(1, 2).softmax(-1), v)  # [G * KV, n * share, D]
     mixed = mixed.view(G, KV, n, share, D).transpose(1, 2).reshape(G * n, H * D)
     return mixed if group.back is None else mixed[group.back]
 

@@ -16,8 +16,8 @@ from torch import Tensor
 from avlab.engine.cache import Batch
 from avlab.engine.target import Target
 
-# 17 and 18 hold the strongest induction heads of SmolLM2-135M (measured)
-KEY_LAYERS = (17, 18, 20, 23, 26, 29)
+# 18 holds one of the strongest induction heads of SmolLM2-135M (measured)
+KEY_LAYERS = (18, 23, 29)
 STATE_LAYERS = (18, 24)  # the inputs of these layers are recorded beside the final state
 LENGTH = 640  # positions a conversation may fill
 

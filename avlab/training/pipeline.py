@@ -18,6 +18,7 @@ import torch
 import torch.distributed as dist
 from safetensors import safe_open
 
+from avlab.engine.build import choose_dtype
 from avlab.engine.checkpoint import read_config, read_weights
 from avlab.engine.fetch import target_folder
 from avlab.engine.target import Target
@@ -58,7 +59,7 @@ def record(plan: Plan, part: int, say: Say) -> None:
     if missing <= 0:
         return
     with torch.inference_mode():
-        target = Target(folder, torch.float32, length=LENGTH)
+        target = Target(folder, choose_dtype("auto", torch.device("cpu")), length=LENGTH)
         text, end = Text(folder), target.config.end_tokens[0]
         opening, answer = headers(text, end)
         stream = conversations(text, opening, seed=1000 * part + writer.number)
