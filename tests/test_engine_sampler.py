@@ -285,7 +285,7 @@ def test_first_token_of_a_draft_is_distributed_as_the_target_says(name, Q):
     columns = [drafting.draw(torch.tensor(draft[k]).expand(N, Q)) for k in range(2)]
     drafts = Drafts(
         torch.tensor(ids)[torch.stack(columns, 1)],
-        torch.stack(drafting.rows, 1),
+        drafting.rows,
         DraftVocabulary(torch.tensor(ids), V) if Q < V else None,
         np.zeros(0),
     )
@@ -317,10 +317,10 @@ def test_drafts_keep_their_distribution_and_feature():
     draws = Draws(temperature, uniforms)
     column = draws.draw(logits)
     q = sampling.draft_distribution(logits.numpy(), temperature.numpy())
-    np.testing.assert_allclose(draws.rows[0], q, atol=1e-6)
+    np.testing.assert_allclose(draws.rows[:, 0], q, atol=1e-6)
     np.testing.assert_array_equal(column, sampling.draw(q, uniforms[:, 0].numpy()))
     feature = max_log_odds(logits.double().numpy(), temperature.numpy())
-    np.testing.assert_allclose(np.exp(-draws.features[0].double().numpy()), np.exp(-feature), atol=2e-6)
+    np.testing.assert_allclose(np.exp(-draws.feature[:, 0]), np.exp(-feature), atol=2e-6)
     assert int(column[1]) == int(logits[1].argmax())
 
 

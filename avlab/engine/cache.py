@@ -89,39 +89,66 @@ class Group:
 class Batch:
     """A ragged batch of N rows: request i contributes `counts[i]` consecutive rows, the first at `starts[i]`.
 
-    slot_of_row, positions: [N], in the order of the requests, which is the order of their slots.
+    slot_of_row, positions: [N], in the order of the requests, which is the order of their slots. groups: the requests
+    that batched products attend for. begins, counts: first row and rows of each of the others, which are narrow.
     """
 
     slot_of_row: Tensor
     positions: Tensor
     groups: list[Group]
+    begins: Tensor
+    counts: Tensor
 
     @classmethod
     def build(
-        cls, slots: Sequence[int], starts: Sequence[int], counts: Sequence[int], dtype, device
+        cls,
+        slots: Sequence[int],
+        starts: Sequence[int],
+        counts: Sequence[int],
+        dtype,
+        device,
+        narrow: int = 0,
     ) -> "Batch":
-        """Requests must come in rising slot order and contribute at least one row each."""
+        """Requests must come in rising slot order and contribute at least one row each.
+
+        narrow: requests of at most so many rows are not grouped.
+        """
         slots_, starts_, counts_ = np.array(slots), np.array(starts), np.array(counts)
         first_row = np.cumsum(counts_) - counts_
         owner = np.repeat(np.arange(len(slots_)), counts_)
         positions = starts_[owner] + np.arange(len(owner)) - first_row[owner]
+        few = counts_ <= narrow
         groups = [
             _group(slots_[i:j], starts_[i:j], counts_[i:j], int(first_row[i]), dtype, device)
-            for i, j in neighbours(slots, [s + n for s, n in zip(starts, counts, strict=True)], counts)
+            for i, j in neighbours(
+                slots, [s + n for s, n in zip(starts, counts, strict=True)], counts, narrow
+            )
         ]
-        slot_of_row = torch.from_numpy(slots_[owner]).to(device)
-        return cls(slot_of_row, torch.from_numpy(positions).to(device), groups)
+        rows = (slots_[owner], positions, first_row[few], counts_[few])
+        slot_of_row, at, begins, narrow_counts = (torch.from_numpy(each).to(device) for each in rows)
+        return cls(slot_of_row, at, groups, begins, narrow_counts)
 
 
-def neighbours(slots: Sequence[int], lengths: Sequence[int], counts: Sequence[int]) -> list[tuple[int, int]]:
+def neighbours(
+    slots: Sequence[int], lengths: Sequence[int], counts: Sequence[int], narrow: int = 0
+) -> list[tuple[int, int]]:
     """Runs [i, j) of requests to attend together: adjacent slots, as long as padding costs less than a group does.
 
-    A prompt's chunk stays alone, since every slot of a group is padded to the group's widest.
+    A prompt's chunk stays alone, since every slot of a group is padded to the group's widest. Requests of at most
+    `narrow` rows are left out.
     """
     runs, i = [], 0
     while i < len(slots):
+        if counts[i] <= narrow:
+            i += 1
+            continue
         j, longest = i + 1, lengths[i]
-        while j < len(slots) and slots[j] == slots[j - 1] + 1 and max(counts[i], counts[j]) <= WIDEST:
+        while (
+            j < len(slots)
+            and slots[j] == slots[j - 1] + 1
+            and narrow < counts[j]
+            and max(counts[i], counts[j]) <= WIDEST
+        ):
             wider = max(longest, lengths[j])
             if wider * (j + 1 - i) - longest * (j - i) - lengths[j] > GROUP_COST:
                 break

@@ -9,7 +9,7 @@ import torch
 
 from avlab.engine import noise
 from avlab.engine.admission import Policy, make_policy
-from avlab.engine.cache import Batch, KVCache
+from avlab.engine.cache import KVCache
 from avlab.engine.drafters.base import Drafter, DraftInput, Drafts
 from avlab.engine.plan import StepPlan, plan_step
 from avlab.engine.report import Slots, StepReport, Stopwatch
@@ -188,7 +188,7 @@ class Engine:
         device = self.target.device
         tokens, counts, wanted = plan.rows(drafts.tokens.tolist() if drafts else [], admitted)
         slots, starts = [s.slot for s in plan.sequences], [s.cached for s in plan.sequences]
-        batch = Batch.build(slots, starts, counts, self.target.dtype, device)
+        batch = self.target.batch(slots, starts, counts)
         final, tapped = self.target.forward(torch.tensor(tokens, device=device), batch, self.cache, self.taps)
         logits = self.target.logits(final if len(wanted) == len(tokens) else final[wanted])
         return logits, torch.cat([final, *tapped], 1), np.cumsum(counts) - counts

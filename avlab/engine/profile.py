@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from avlab.engine.cache import Batch, KVCache
+from avlab.engine.cache import KVCache
 from avlab.engine.drafters.base import Drafter, DraftInput
 from avlab.engine.target import Target
 from avlab.speculation.costs import CostTable
@@ -129,7 +129,7 @@ def _verify_job(target: Target, cache: KVCache, n: int, slots: int) -> Callable[
 
     @torch.inference_mode()
     def run():
-        batch = Batch.build(range(requests), [at] * requests, counts, target.dtype, target.device)
+        batch = target.batch(range(requests), [at] * requests, counts)
         return target.logits(target.forward(rows, batch, cache)[0])
 
     return run

@@ -13,7 +13,6 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from avlab.engine.cache import Batch
 from avlab.engine.target import Target
 
 # 18 holds one of the strongest induction heads of SmolLM2-135M (measured)
@@ -50,7 +49,7 @@ def sample(logits: Tensor, temperature: Tensor) -> Tensor:
 class ShardWriter:
     """Collects finished conversations and writes them as numbered safetensors files of about `size` tokens."""
 
-    def __init__(self, folder: Path, size: int = 50_000):
+    def __init__(self, folder: Path, size: int = 20_000):
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.size, self.parts, self.held = folder, size, [], 0
         self.number = len(list(folder.glob("shard-*.safetensors")))
@@ -104,7 +103,7 @@ def generate(
             break
         live.sort(key=lambda c: c.slot)
         counts = [len(c.tokens) - c.done for c in live]
-        batch = Batch.build([c.slot for c in live], [c.done for c in live], counts, target.dtype, "cpu")
+        batch = target.batch([c.slot for c in live], [c.done for c in live], counts)
         rows = torch.tensor([t for c in live for t in c.tokens[c.done :]])
         final, tapped = target.forward(rows, batch, cache, state_layers)
         states[batch.slot_of_row, batch.positions] = torch.cat([final, *tapped], 1).bfloat16()

@@ -17,7 +17,6 @@ def measure(context: Context) -> Result:
     import torch
 
     from avlab.bench.lab import Lab
-    from avlab.engine.cache import Batch
     from avlab.engine.linear import Linear
 
     lab = Lab(context)
@@ -38,7 +37,7 @@ def measure(context: Context) -> Result:
     @torch.inference_mode()
     def one_pass() -> None:
         places = range(REQUESTS), [cached] * REQUESTS, [1] * REQUESTS
-        batch = Batch.build(*places, target.dtype, target.device)
+        batch = target.batch(*places)
         target.logits(target.forward(tokens, batch, engine.cache)[0])
 
     @torch.inference_mode()

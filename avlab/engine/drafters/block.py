@@ -14,12 +14,11 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 from torch.nn import functional as F
 
-from avlab.engine.cache import Batch
 from avlab.engine.checkpoint import CheckpointError, Weights, read_json
 from avlab.engine.drafters.base import DraftInput, Drafts, DraftVocabulary
 from avlab.engine.drafters.draws import Draws
 from avlab.engine.linear import Linear
-from avlab.engine.target import Layer, Target
+from avlab.engine.target import Layer, Target, rms_norm
 
 
 class BlockDrafter:
@@ -64,6 +63,8 @@ class BlockDrafter:
             return Linear(weights.take(f"{name}.weight", rows, columns), weights.maybe(f"{name}.bias", rows))
 
         self.layers = [Layer.of_parts(weights, f"layers.{i}", c) for i in range(len(self.key_layers))]
+        for layer in self.layers:
+            layer.native = target.native
         self.input_hidden, self.first_direct = (
             linear("input_hidden", W, inputs),
             linear("first_direct", H, inputs),
@@ -81,12 +82,12 @@ class BlockDrafter:
     @torch.inference_mode()
     def propose(self, inputs: DraftInput, depth: int) -> Drafts:
         B = len(inputs.slots)
-        batch = Batch.build(inputs.slots, inputs.starts, [depth] * B, self.target.dtype, self.target.device)
+        batch = self.target.batch(inputs.slots, inputs.starts, [depth] * B)
         turn = self.target.turns[batch.positions].unsqueeze(1)
         x = self._rows(self.target.embedding[inputs.newest], inputs.states, depth)  # [B * depth, H]
         for layer, i in zip(self.layers, self.key_layers, strict=True):
             x = layer(x, turn, inputs.cache.keys[i], inputs.cache.values[i], batch)
-        x = F.rms_norm(x, x.shape[1:], self.final_norm, self.epsilon)
+        x = rms_norm(x, self.final_norm, self.epsilon, self.target.native)
         base = self.head(x).view(B, depth, -1)
         drive = self.markov_state(x).view(B, depth, -1)
 
@@ -94,7 +95,7 @@ class BlockDrafter:
         previous, states, tokens = inputs.newest, [], []
         for k in range(depth):
             state = F.silu(self.markov_carry.plus(state, drive[:, k] + self.token_drive[previous]))
-            column = draws.draw(self.markov_out.plus(state, base[:, k]).float())
+            column = draws.draw(self.markov_out.plus(state, base[:, k]))
             previous = self.vocabulary.ids[column]
             tokens.append(previous)
             states.append(state)
@@ -104,9 +105,9 @@ class BlockDrafter:
             head = torch.sigmoid(self.confidence(joined).float()).view(B, depth).double().cpu().numpy()
         return Drafts(
             tokens=torch.stack(tokens, 1),
-            rows=torch.stack(draws.rows, 1),
+            rows=draws.rows,
             vocabulary=self.vocabulary,
-            feature=torch.stack(draws.features, 1).double().cpu().numpy(),
+            feature=draws.feature,
             head=head,
             feature_ms=draws.feature_ms,
         )

@@ -1,41 +1,68 @@
 """What drafters with logits share: a draft token and its distribution from one row of logits a request."""
 
 import time
-from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from avlab.engine.native import WIDEST_ROW, native_for
 from avlab.engine.rows import argmax, draw
 from avlab.speculation.features import log_odds_of_maximum
 
 
-@dataclass(slots=True)
 class Draws:
-    """Draws position after position; keeps distributions and features. temperature: [B]; uniforms: [B, K]."""
+    """Draws position after position; keeps distributions and features.
 
-    temperature: Tensor
-    uniforms: Tensor
-    columns: list[Tensor] = field(default_factory=list)
-    rows: list[Tensor] = field(default_factory=list)
-    features: list[Tensor] = field(default_factory=list)
-    feature_ms: float = 0.0
+    rows: the distributions drawn from so far, [B, positions, Q]. feature_ms: time spent on features alone; 0 where the
+    native draw gives them along with its token.
+    """
+
+    def __init__(self, temperature: Tensor, uniforms: Tensor):
+        """temperature: [B] float32, 0 for greedy; uniforms: [B, depth] float64."""
+        self.temperature, self.uniforms, self.feature_ms = temperature, uniforms, 0.0
+        self._rows: Tensor | None = None
+        self._features: list[Tensor] = []
+        self._greedy = temperature == 0
+        self._some_greedy = bool(self._greedy.any())
+        self._unscaled = bool(((temperature == 1) | self._greedy).all())
+
+    @property
+    def rows(self) -> Tensor:
+        assert self._rows is not None  # at least one position was drawn
+        return self._rows[:, : len(self._features)]
+
+    @property
+    def feature(self) -> np.ndarray:
+        """[B, positions] float64."""
+        return torch.stack(self._features, 1).double().cpu().numpy()
 
     def draw(self, logits: Tensor) -> Tensor:
-        """Columns drawn at the next position. logits: [B, Q] float32 -> [B]; a greedy request takes its maximum."""
-        greedy = self.temperature == 0
-        if not bool(((self.temperature == 1) | greedy).all()):
-            logits = logits / torch.where(greedy, 1.0, self.temperature)[:, None]
-        q = logits.softmax(-1)
-        began = time.perf_counter()
-        self.features.append(log_odds_of_maximum(q, torch))
-        self.feature_ms += (time.perf_counter() - began) * 1e3
-        column = draw(q, self.uniforms[:, len(self.rows)])
-        if bool(greedy.any()):
-            top = argmax(logits[greedy])
-            column[greedy] = top
-            q[greedy] = F.one_hot(top, q.shape[1]).to(q.dtype)
-        self.columns.append(column)
-        self.rows.append(q)
+        """Columns drawn at the next position. logits: [B, Q] -> [B]; a greedy request takes its first maximum."""
+        if self._rows is None:
+            shape = (len(logits), self.uniforms.shape[1], logits.shape[1])
+            self._rows = torch.empty(shape, device=logits.device)
+        k = len(self._features)
+        q, uniforms = self._rows[:, k], self.uniforms[:, k]
+        native = native_for(logits.dtype, logits.device)
+        if native and logits.shape[1] <= WIDEST_ROW:
+            column, feature = native.draw(logits.contiguous(), self.temperature, uniforms, q)
+        else:
+            column, feature = self._draw(logits.float(), uniforms, q)
+        self._features.append(feature)
         return column
+
+    def _draw(self, logits: Tensor, uniforms: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
+        if not self._unscaled:
+            logits = logits / torch.where(self._greedy, 1.0, self.temperature)[:, None]
+        q.copy_(logits.softmax(-1))
+        began = time.perf_counter()
+        feature = log_odds_of_maximum(q, torch)
+        self.feature_ms += (time.perf_counter() - began) * 1e3
+        column = draw(q, uniforms)
+        if self._some_greedy:
+            top = argmax(logits[self._greedy])
+            column[self._greedy] = top
+            q[self._greedy] = F.one_hot(top, q.shape[1]).to(q.dtype)
+        return column, feature

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import torch
 
-from avlab.engine.cache import Batch
 from avlab.engine.checkpoint import CheckpointError
 from avlab.engine.drafters.base import DraftInput, Drafts
 from avlab.engine.drafters.draws import Draws
@@ -38,7 +37,7 @@ class LlamaDrafter:
         model, slots, device = self.model, inputs.slots, self.model.device
         new = [h[self.known[s] :] for s, h in zip(slots, inputs.history, strict=True)]
         counts = [len(n) for n in new]
-        batch = Batch.build(slots, [self.known[s] for s in slots], counts, model.dtype, device)
+        batch = model.batch(slots, [self.known[s] for s in slots], counts)
         rows = torch.tensor([t for n in new for t in n], device=device)
         states, _ = model.forward(rows, batch, self.cache)
         states = states[torch.tensor(counts, device=device).cumsum(0) - 1]
@@ -47,15 +46,15 @@ class LlamaDrafter:
             tokens.append(draws.draw(model.logits(states)))
             if k + 1 < depth:
                 at = [len(h) + k for h in inputs.history]
-                batch = Batch.build(slots, at, [1] * len(slots), model.dtype, device)
+                batch = model.batch(slots, at, [1] * len(slots))
                 states, _ = model.forward(tokens[-1], batch, self.cache)
         for s, h in zip(slots, inputs.history, strict=True):
             self.known[s] = len(h)  # what was drafted beyond is written again once it is known
         return Drafts(
             tokens=torch.stack(tokens, 1),
-            rows=torch.stack(draws.rows, 1),
+            rows=draws.rows,
             vocabulary=None,
-            feature=torch.stack(draws.features, 1).double().cpu().numpy(),
+            feature=draws.feature,
             feature_ms=draws.feature_ms,
         )
 

@@ -1,0 +1,241 @@
+// The small operations of a decode step on a CPU, each in one pass: between two matrix products every further call of a
+// library operation costs what these do in all. `native.py` builds and calls them; a test holds each to its plain form.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+struct bfloat16 {
+    uint16_t bits;
+};
+
+static inline float widen(float x) { return x; }
+static inline float widen(bfloat16 x) {
+    uint32_t bits = uint32_t(x.bits) << 16;
+    float value;
+    std::memcpy(&value, &bits, 4);
+    return value;
+}
+static inline void narrow(float value, float &out) { out = value; }
+static inline void narrow(float value, bfloat16 &out) {  // to the nearest, ties to even
+    uint32_t bits;
+    std::memcpy(&bits, &value, 4);
+    out.bits = (bits & 0x7fffffff) > 0x7f800000 ? 0x7fc0 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+}
+
+// out = x / rms(x) * weight, row by row. x, out: [rows, width].
+template <typename T>
+static void rms_norm(const T *x, const T *weight, T *out, int64_t rows, int64_t width, float epsilon) {
+#pragma omp parallel for if (rows * width > 65536)
+    for (int64_t r = 0; r < rows; r++) {
+        const T *in = x + r * width;
+        float squares = 0;
+#pragma omp simd reduction(+ : squares)
+        for (int64_t i = 0; i < width; i++) squares += widen(in[i]) * widen(in[i]);
+        const float scale = 1 / std::sqrt(squares / width + epsilon);
+#pragma omp simd
+        for (int64_t i = 0; i < width; i++) narrow(widen(in[i]) * scale * widen(weight[i]), out[r * width + i]);
+    }
+}
+
+// Rotates the queries of qkv in place; writes rotated keys, and values, where they belong in the cache.
+// qkv: [rows, heads + 2 * kv_heads, D]; turns: [rows, D / 2] complex; keys, values: [slots, kv_heads, length, D].
+template <typename T>
+static void rotate(T *qkv, const float *turns, const int64_t *slots, const int64_t *positions, T *keys, T *values,
+                   int64_t rows, int64_t heads, int64_t kv_heads, int64_t D, int64_t length) {
+#pragma omp parallel for if (rows > 64)
+    for (int64_t r = 0; r < rows; r++) {
+        T *row = qkv + r * (heads + 2 * kv_heads) * D;
+        const float *turn = turns + r * D;
+        for (int64_t h = 0; h < heads + kv_heads; h++) {
+            const T *in = row + h * D;
+            T *out = h < heads ? row + h * D
+                               : keys + ((slots[r] * kv_heads + h - heads) * length + positions[r]) * D;
+#pragma omp simd
+            for (int64_t i = 0; i < D; i += 2) {
+                const float a = widen(in[i]), b = widen(in[i + 1]);
+                narrow(a * turn[i] - b * turn[i + 1], out[i]);
+                narrow(a * turn[i + 1] + b * turn[i], out[i + 1]);
+            }
+        }
+        for (int64_t h = 0; h < kv_heads; h++)
+            std::memcpy(values + ((slots[r] * kv_heads + h) * length + positions[r]) * D,
+                        row + (heads + kv_heads + h) * D, D * sizeof(T));
+    }
+}
+
+// exp(x) for x <= 0, within two units in the last place: 2^n by its exponent bits, the rest by a polynomial.
+static inline float exponential(float x) {
+    const float t = std::max(x * 1.44269504f, -126.0f), n = std::floor(t + 0.5f), f = (t - n) * 0.693147181f;
+    const float fraction =
+        1 + f * (1 + f * (0.5f + f * (1 / 6.0f + f * (1 / 24.0f + f * (1 / 120.0f + f * (1 / 720.0f))))));
+    const int32_t bits = (int32_t(n) + 127) << 23;
+    float power;
+    std::memcpy(&power, &bits, 4);
+    return power * fraction;
+}
+
+// R queries of one key head over its positions: query r sees the first seen[r] of them, seen rising.
+// key, value: [positions, D]; queries, mixed: [R, D]; scores: room for R * seen[R - 1] numbers.
+template <typename T, int D, int R>
+static void attend_rows(const T *key, const T *value, const float *queries, const int64_t *seen, float *scores,
+                        float *mixed) {
+    const int64_t last = seen[R - 1];
+    float row[D], sums[R][D] = {};
+    for (int64_t j = 0; j < last; j++) {
+#pragma omp simd
+        for (int i = 0; i < D; i++) row[i] = widen(key[j * D + i]);
+        for (int r = 0; r < R; r++) {
+            float dot = 0;
+#pragma omp simd reduction(+ : dot)
+            for (int i = 0; i < D; i++) dot += queries[r * D + i] * row[i];
+            scores[r * last + j] = dot;
+        }
+    }
+    for (int r = 0; r < R; r++) {
+        float *s = scores + r * last, most = s[0], sum = 0;
+#pragma omp simd reduction(max : most)
+        for (int64_t j = 0; j < seen[r]; j++) most = std::max(most, s[j]);
+#pragma omp simd reduction(+ : sum)
+        for (int64_t j = 0; j < seen[r]; j++) {
+            s[j] = exponential(s[j] - most);
+            sum += s[j];
+        }
+        const float whole = 1 / sum;
+#pragma omp simd
+        for (int64_t j = 0; j < seen[r]; j++) s[j] *= whole;
+        std::fill(s + seen[r], s + last, 0.0f);
+    }
+    for (int64_t j = 0; j < last; j++) {
+#pragma omp simd
+        for (int i = 0; i < D; i++) row[i] = widen(value[j * D + i]);
+        for (int r = 0; r < R; r++) {
+            const float p = scores[r * last + j];
+#pragma omp simd
+            for (int i = 0; i < D; i++) sums[r][i] += p * row[i];
+        }
+    }
+    std::memcpy(mixed, sums, sizeof sums);
+}
+
+// Attention of a few rows a request over the request's own cached positions, its rows causal among themselves.
+// Run i holds counts[i] rows from begins[i] on, at consecutive positions of one slot. out: [rows, heads, D].
+template <typename T, int D>
+static void attend(const T *qkv, const T *keys, const T *values, T *out, const int64_t *slots, const int64_t *positions,
+                   const int64_t *begins, const int64_t *counts, int64_t runs, int64_t heads, int64_t kv_heads,
+                   int64_t length) {
+    const int64_t share = heads / kv_heads, stride = (heads + 2 * kv_heads) * D;
+    const float scale = 1 / std::sqrt(float(D));
+    constexpr int TILE = 4;
+#pragma omp parallel
+    {
+        std::vector<float> scores;
+#pragma omp for schedule(dynamic, 1)
+        for (int64_t task = 0; task < runs * kv_heads; task++) {
+            const int64_t first = begins[task / kv_heads], R = counts[task / kv_heads] * share, head = task % kv_heads;
+            const int64_t cached = (slots[first] * kv_heads + head) * length * D;
+            for (int64_t r0 = 0; r0 < R; r0 += TILE) {  // query heads of the same row and of later ones
+                const int n = int(std::min<int64_t>(TILE, R - r0));
+                float queries[TILE * D], mixed[TILE * D];
+                int64_t seen[TILE], place[TILE];
+                for (int r = 0; r < n; r++) {
+                    const int64_t query = first + (r0 + r) / share;
+                    place[r] = head * share + (r0 + r) % share, seen[r] = positions[query] + 1;
+                    const T *q = qkv + query * stride + place[r] * D;
+                    place[r] = (query * heads + place[r]) * D;
+#pragma omp simd
+                    for (int i = 0; i < D; i++) queries[r * D + i] = widen(q[i]) * scale;
+                }
+                scores.resize(n * seen[n - 1]);
+                const auto rows = n == 4   ? attend_rows<T, D, 4>
+                                  : n == 3 ? attend_rows<T, D, 3>
+                                  : n == 2 ? attend_rows<T, D, 2>
+                                           : attend_rows<T, D, 1>;
+                rows(keys + cached, values + cached, queries, seen, scores.data(), mixed);
+                for (int r = 0; r < n; r++)
+#pragma omp simd
+                    for (int i = 0; i < D; i++) narrow(mixed[r * D + i], out[place[r] + i]);
+            }
+        }
+    }
+}
+
+// A draft token and its distribution from each row of logits. q = softmax(logits / temperature); feature: the log-odds
+// of q's maximum, clamped; column: q's inverse transform at the row's uniform. Temperature 0: q is certain of the first
+// maximum, and the feature is that of the unscaled row. q's rows lie `q_stride` apart, uniforms `uniform_stride`.
+template <typename T>
+static void draw(const T *logits, const float *temperatures, const double *uniforms, float *q, double *features,
+                 int64_t *columns, int64_t rows, int64_t width, int64_t q_stride, int64_t uniform_stride) {
+    constexpr int64_t BLOCK = 256;
+#pragma omp parallel for if (rows * width > 65536)
+    for (int64_t r = 0; r < rows; r++) {
+        const bool greedy = temperatures[r] == 0;
+        const float heat = greedy ? 1 : 1 / temperatures[r];
+        const T *in = logits + r * width;
+        float *row = q + r * q_stride, most = -INFINITY, others = 0;
+#pragma omp simd reduction(max : most)
+        for (int64_t i = 0; i < width; i++) {
+            row[i] = widen(in[i]) * heat;
+            most = std::max(most, row[i]);
+        }
+        const int64_t top = std::min<int64_t>(std::find(row, row + width, most) - row, width - 1);  // not a number: last
+#pragma omp simd
+        for (int64_t i = 0; i < width; i++) row[i] = exponential(row[i] - most);
+        row[top] = 0;  // summed apart, so that nothing is lost near certainty; its equals count among the others
+#pragma omp simd reduction(+ : others)
+        for (int64_t i = 0; i < width; i++) others += row[i];
+        row[top] = 1;
+        features[r] = std::min(40.0, std::max(-40.0, -std::log(double(others))));
+        if (greedy) {
+            std::fill(row, row + width, 0.0f);
+            row[top] = 1, columns[r] = top;
+            continue;
+        }
+        const float whole = 1 / (1 + others);
+#pragma omp simd
+        for (int64_t i = 0; i < width; i++) row[i] *= whole;
+        double sum = 0, sums[(1 << 18) / BLOCK];
+        const int64_t blocks = (width + BLOCK - 1) / BLOCK;
+        for (int64_t b = 0; b < blocks; b++) {
+            float part = 0;
+#pragma omp simd reduction(+ : part)
+            for (int64_t i = b * BLOCK; i < std::min(width, (b + 1) * BLOCK); i++) part += row[i];
+            sums[b] = sum += part;
+        }
+        const double at = uniforms[r * uniform_stride] * sum;
+        const int64_t b = std::min<int64_t>(std::upper_bound(sums, sums + blocks, at) - sums, blocks - 1);
+        double running = b ? sums[b - 1] : 0;
+        int64_t chosen = top;
+        for (int64_t i = b * BLOCK; i < std::min(width, (b + 1) * BLOCK); i++) {
+            if (row[i] > 0) chosen = i;  // the last of any weight, where rounding left `at` beyond the block
+            if ((running += row[i]) > at) break;
+        }
+        columns[r] = chosen;
+    }
+}
+
+#define EXPORT(T, suffix)                                                                                              \
+    void rms_norm_##suffix(const T *x, const T *w, T *out, int64_t rows, int64_t width, float epsilon) {               \
+        rms_norm(x, w, out, rows, width, epsilon);                                                                     \
+    }                                                                                                                  \
+    void rotate_##suffix(T *qkv, const float *turns, const int64_t *slots, const int64_t *positions, T *keys,          \
+                         T *values, int64_t rows, int64_t heads, int64_t kv_heads, int64_t D, int64_t length) {        \
+        rotate(qkv, turns, slots, positions, keys, values, rows, heads, kv_heads, D, length);                          \
+    }                                                                                                                  \
+    void attend_##suffix(const T *qkv, const T *keys, const T *values, T *out, const int64_t *slots,                   \
+                         const int64_t *positions, const int64_t *begins, const int64_t *counts, int64_t runs,         \
+                         int64_t heads, int64_t kv_heads, int64_t D, int64_t length) {                                 \
+        (D == 64 ? attend<T, 64> : attend<T, 128>)(qkv, keys, values, out, slots, positions, begins, counts, runs,     \
+                                                   heads, kv_heads, length);                                           \
+    }                                                                                                                  \
+    void draw_##suffix(const T *logits, const float *temperatures, const double *uniforms, float *q, double *features, \
+                       int64_t *columns, int64_t rows, int64_t width, int64_t q_stride, int64_t uniform_stride) {      \
+        draw(logits, temperatures, uniforms, q, features, columns, rows, width, q_stride, uniform_stride);             \
+    }
+
+extern "C" {
+EXPORT(float, float32)
+EXPORT(bfloat16, bfloat16)
+}
