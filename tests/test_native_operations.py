@@ -7,7 +7,8 @@ from torch.nn import functional as F
 
 from avlab.engine.cache import Batch
 from avlab.engine.drafters.draws import Draws
-from avlab.engine.native import native_for
+from avlab.engine.linear import Linear
+from avlab.engine.native import MOST_ROWS, native_for
 from avlab.engine.target import attend, rotate
 
 CPU = torch.device("cpu")
@@ -31,6 +32,24 @@ def test_rms_norm(dtype, rows):
     torch.manual_seed(0)
     x, weight = torch.randn(rows, 576).to(dtype), torch.rand(576).to(dtype)
     close(native_for(dtype, CPU).rms_norm(x, weight, 1e-5), F.rms_norm(x, (576,), weight, 1e-5), dtype)
+
+
+@pytest.mark.parametrize("width", [1, 7, 33, 576])
+@pytest.mark.parametrize("rows", range(1, MOST_ROWS + 1))
+def test_products_of_few_rows(dtype, rows, width):
+    torch.manual_seed(rows)
+    x, weight, bias = (
+        torch.randn(rows, width).to(dtype),
+        torch.randn(50, width).to(dtype),
+        torch.randn(50).to(dtype),
+    )
+    other, plain = torch.randn(rows, 3, 50).to(dtype)[:, 1], F.linear(x.float(), weight.float())
+    linear, biased = Linear(weight), Linear(weight, bias)
+    close(linear(x), plain, dtype, scale=30)
+    close(biased(x), plain + bias.float(), dtype, scale=30)
+    close(biased.silu(x), F.silu(plain + bias.float()), dtype, scale=30)
+    close(linear.times(x, other), plain * other.float(), dtype, scale=30)
+    close(linear.plus(x, other), plain + other.float(), dtype, scale=30)
 
 
 @pytest.mark.parametrize("D", [64, 128])

@@ -6,6 +6,9 @@
 #include <cstdint>
 #include <cstring>
 #include <vector>
+#ifdef __AVX512BF16__
+#include <immintrin.h>
+#endif
 
 struct bfloat16 {
     uint16_t bits;
@@ -23,6 +26,59 @@ static inline void narrow(float value, bfloat16 &out) {  // to the nearest, ties
     uint32_t bits;
     std::memcpy(&bits, &value, 4);
     out.bits = (bits & 0x7fffffff) > 0x7f800000 ? 0x7fc0 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+}
+
+// sums[m] = x[m] . w for M rows of x, all of K entries.
+template <int M, typename T>
+static inline void dots(const T *x, const T *w, int64_t K, float *sums) {
+    for (int m = 0; m < M; m++) {
+        float sum = 0;
+#pragma omp simd reduction(+ : sum)
+        for (int64_t i = 0; i < K; i++) sum += widen(x[m * K + i]) * widen(w[i]);
+        sums[m] = sum;
+    }
+}
+
+#ifdef __AVX512BF16__
+template <int M>
+static inline void dots(const bfloat16 *x, const bfloat16 *w, int64_t K, float *sums) {
+    __m512 parts[M];
+    for (int m = 0; m < M; m++) parts[m] = _mm512_setzero_ps();
+    for (int64_t i = 0; i < K; i += 32) {
+        const __mmask32 inside = K - i >= 32 ? ~0u : (1u << (K - i)) - 1;
+        const auto some = (__m512bh)_mm512_maskz_loadu_epi16(inside, w + i);
+        for (int m = 0; m < M; m++)
+            parts[m] = _mm512_dpbf16_ps(parts[m], some, (__m512bh)_mm512_maskz_loadu_epi16(inside, x + m * K + i));
+    }
+    for (int m = 0; m < M; m++) sums[m] = _mm512_reduce_add_ps(parts[m]);
+}
+#endif
+
+enum Ending { NONE, SILU, TIMES, PLUS };
+
+// out = ending(x w^T + bias) for at most four rows. other: [rows, N], the factor or the addend; bias, other may be null.
+template <typename T>
+static void multiply(const T *x, const T *w, const T *bias, const T *other, T *out, int64_t rows, int64_t N, int64_t K,
+                     int64_t ending) {
+    constexpr int64_t BLOCK = 16;
+#pragma omp parallel for schedule(static)
+    for (int64_t block = 0; block < N; block += BLOCK)
+        for (int64_t n = block; n < std::min(N, block + BLOCK); n++) {
+            float sums[4];
+            switch (rows) {
+                case 1: dots<1>(x, w + n * K, K, sums); break;
+                case 2: dots<2>(x, w + n * K, K, sums); break;
+                case 3: dots<3>(x, w + n * K, K, sums); break;
+                default: dots<4>(x, w + n * K, K, sums);
+            }
+            for (int64_t m = 0; m < rows; m++) {
+                float y = sums[m] + (bias ? widen(bias[n]) : 0);
+                if (ending == SILU) y = y / (1 + std::exp(-y));
+                if (ending == TIMES) y *= widen(other[m * N + n]);
+                if (ending == PLUS) y += widen(other[m * N + n]);
+                narrow(y, out[m * N + n]);
+            }
+        }
 }
 
 // out = x / rms(x) * weight, row by row. x, out: [rows, width].
@@ -217,6 +273,10 @@ static void draw(const T *logits, const float *temperatures, const double *unifo
 }
 
 #define EXPORT(T, suffix)                                                                                              \
+    void multiply_##suffix(const T *x, const T *w, const T *bias, const T *other, T *out, int64_t rows, int64_t N,     \
+                           int64_t K, int64_t ending) {                                                                \
+        multiply(x, w, bias, other, out, rows, N, K, ending);                                                          \
+    }                                                                                                                  \
     void rms_norm_##suffix(const T *x, const T *w, T *out, int64_t rows, int64_t width, float epsilon) {               \
         rms_norm(x, w, out, rows, width, epsilon);                                                                     \
     }                                                                                                                  \

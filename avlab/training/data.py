@@ -1,6 +1,7 @@
 """Recorded conversations as training batches."""
 
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -77,9 +78,16 @@ class Recordings:
         if self.train and not self.held_out:
             self.held_out.append(self.train.pop())
 
-    def tokens(self) -> Tensor:
-        """Every recorded token, for counting."""
-        return torch.cat([file.get_tensor("tokens") for file in self.files.values()])
+    @property
+    def tokens(self) -> int:
+        """How many positions are recorded."""
+        return sum(file.get_slice("tokens").get_shape()[0] for file in self.files.values())
+
+    def final_states(self, every: int) -> Iterator[Tensor]:
+        """The target's final states, [rows, H] a file, at every so-many-th position that it sampled a token from."""
+        for file in self.files.values():
+            sampled = file.get_tensor("log_normaliser").isfinite().nonzero().squeeze(1)[::every]
+            yield file.get_tensor("states")[sampled, : self.hidden]
 
     def batch(
         self, pieces: list[Piece], anchors: int, K: int, layers, states, rng: random.Random

@@ -18,8 +18,8 @@ class DrafterShape:
     key_layers: tuple[int, ...] = (18, 23, 29)
     state_layers: tuple[int, ...] = (18, 24)
     input_width: int = 768
-    markov_rank: int = 256
-    draft_vocabulary: int = 8192
+    markov_rank: int = 128
+    draft_vocabulary: int = 12288
 
     def as_dict(self) -> dict:
         return asdict(self)
@@ -50,7 +50,7 @@ class DrafterLayer(nn.Module):
         KV, D, share = c.kv_heads, c.head_dim, c.heads // c.kv_heads
         h = F.rms_norm(x, (H,), self.attention_norm, c.norm_epsilon)
         qkv = self.qkv(h).view(C, a, K, -1, D)
-        qk = torch.view_as_complex(qkv[..., : c.heads + KV, :].unflatten(-1, (-1, 2)).contiguous())
+        qk = torch.view_as_complex(qkv[..., : c.heads + KV, :].float().unflatten(-1, (-1, 2)).contiguous())
         qk = torch.view_as_real(qk * turn).flatten(-2)
         q = qk[..., : c.heads, :].unflatten(3, (KV, share))  # [C, a, K, KV, share, D]
         k, v = qk[..., c.heads :, :], qkv[..., c.heads + KV :, :]  # [C, a, K, KV, D]

@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from safetensors import safe_open
+from torch.nn import functional as F
 
 from avlab.engine.build import choose_dtype
 from avlab.engine.checkpoint import read_config, read_weights
@@ -31,6 +32,8 @@ from avlab.training.prompts import conversations, headers
 from avlab.training.train import Schedule, Trainer
 
 Say = Callable[[str], None]
+FAST = choose_dtype("auto", torch.device("cpu"))  # what this machine records and trains in
+VOCABULARY_ROWS = 40_000  # distributions looked at to choose the draft vocabulary
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,7 @@ def record(plan: Plan, part: int, say: Say) -> None:
     if missing <= 0:
         return
     with torch.inference_mode():
-        target = Target(folder, choose_dtype("auto", torch.device("cpu")), length=LENGTH)
+        target = Target(folder, FAST, length=LENGTH)
         text, end = Text(folder), target.config.end_tokens[0]
         opening, answer = headers(text, end)
         stream = conversations(text, opening, seed=1000 * part + writer.number)
@@ -86,8 +89,9 @@ def trainer(plan: Plan) -> Trainer:
     network = DrafterNetwork(config, plan.shape)
     network.start_from(weights)
     schedule = Schedule(updates=plan.updates, warm_up=min(60, plan.updates // 10 + 1))
-    ids = _vocabulary(plan, recordings, config.vocabulary)
-    return Trainer(network, recordings, weights, ids, schedule, plan.folder / "training")
+    head = weights.get("lm_head.weight", weights["model.embed_tokens.weight"])
+    ids = _vocabulary(plan, recordings, head)
+    return Trainer(network, recordings, weights, ids, schedule, plan.folder / "training", FAST)
 
 
 def train(plan: Plan, say: Say) -> None:
@@ -105,7 +109,7 @@ def write(plan: Plan, out: Path, facts: dict) -> Path:
     work = trainer(plan)
     if not work.load():
         raise FileNotFoundError(f"There is no checkpoint in {work.folder}: train first.")
-    made = {"updates": work.update, "recorded_tokens": len(work.recordings.tokens())}
+    made = {"updates": work.update, "recorded_tokens": work.recordings.tokens}
     return export(work.network, work.vocabulary, out, made | work.evaluate(128, 16) | facts)
 
 
@@ -131,15 +135,20 @@ def in_parallel(plan: Plan, stage: str, arguments: list[str]) -> None:
         )
 
 
-def _vocabulary(plan: Plan, recordings: Recordings, vocabulary: int) -> torch.Tensor:
-    """The draft vocabulary: those of the target's tokens met most often in the recordings, fixed at the first call."""
+def _vocabulary(plan: Plan, recordings: Recordings, head: torch.Tensor) -> torch.Tensor:
+    """The draft vocabulary: the tokens to which the target gives most mass on the recordings; fixed at the first call.
+
+    The mean of its distributions tells rare tokens apart far better than counting what was drawn.
+    """
     path = plan.folder / "vocabulary.json"
     if not path.exists():
-        counts = torch.bincount(recordings.tokens().long(), minlength=vocabulary)
-        ids = counts.argsort(descending=True, stable=True)[: plan.shape.draft_vocabulary].sort().values
-        part = path.with_suffix(
-            f".{os.getpid()}"
-        )  # several processes may be here at once, with the same result
+        mass, head = torch.zeros(len(head)), head.to(FAST)
+        for states in recordings.final_states(every=max(1, recordings.tokens // VOCABULARY_ROWS)):
+            for rows in states.to(FAST).split(256):
+                mass += F.linear(rows, head).float().softmax(-1).sum(0)
+        ids = mass.argsort(descending=True, stable=True)[: plan.shape.draft_vocabulary].sort().values
+        # several processes may be here at once, with the same result
+        part = path.with_suffix(f".{os.getpid()}")
         part.write_text(json.dumps(ids.tolist()))
         part.rename(path)
     return torch.tensor(json.loads(path.read_text()))

@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -54,13 +55,12 @@ def losses(
     network: DrafterNetwork,
     batch: TrainingBatch,
     embedding: Tensor,
-    target_head: Tensor,
-    draft_head: Tensor,
+    head: Tensor,
     cross_entropy_weight: float,
     gamma: float,
 ) -> Losses:
-    """The loss of one batch. target_head: [draft vocabulary, H], the rows the drafter's head shares; the target's
-    probabilities inside the draft vocabulary come from its recorded final states and normalisers."""
+    """The loss of one batch. head: [draft vocabulary, H], the rows of the target's head that the drafter shares; the
+    target's probabilities there come from its recorded final states and normalisers."""
     logits, confidence = network(
         embedding[batch.newest],
         batch.states,
@@ -69,16 +69,16 @@ def losses(
         batch.values,
         batch.mask,
         embedding[batch.previous],
-        draft_head,
+        head,
     )
     with torch.no_grad():
-        p = (F.linear(batch.final, target_head) - batch.log_normaliser[..., None]).exp()
+        p = (F.linear(batch.final, head).float() - batch.log_normaliser[..., None]).exp()
         outside = (1 - p.sum(-1)).clamp_min(0)
-    log_q = logits.log_softmax(-1)
+    log_q = logits.float().log_softmax(-1)
     cross_entropy = -(p * log_q).sum(-1)  # [C, a, K]
     variation = 0.5 * ((p - log_q.exp()).abs().sum(-1) + outside)
     acceptance = 1 - variation.detach()
-    confidence_loss = F.binary_cross_entropy_with_logits(confidence, acceptance, reduction="none")
+    confidence_loss = F.binary_cross_entropy_with_logits(confidence.float(), acceptance, reduction="none")
     K = logits.shape[2]
     weight = batch.valid * torch.exp(-torch.arange(K) / gamma)
     mixed = cross_entropy_weight * cross_entropy + (1 - cross_entropy_weight) * variation + confidence_loss
@@ -102,15 +102,18 @@ class Trainer:
         recordings: Recordings,
         weights: dict[str, Tensor],
         vocabulary: Tensor,
-        schedule,
-        folder,
+        schedule: Schedule,
+        folder: Path,
+        dtype: torch.dtype = torch.float32,
     ):
+        """dtype: of the products; parameters, losses and the optimiser stay float32."""
         self.network, self.recordings, self.schedule, self.folder = (
             network,
             recordings,
             schedule,
-            Path(folder),
+            folder,
         )
+        self.products = partial(torch.autocast, "cpu", torch.bfloat16, enabled=dtype == torch.bfloat16)
         self.embedding = weights["model.embed_tokens.weight"]
         head = weights.get("lm_head.weight", self.embedding)
         self.head, self.vocabulary = head[vocabulary].contiguous(), vocabulary
@@ -146,7 +149,8 @@ class Trainer:
                 K, anchors = min(s.shallow, K), anchors * K // min(s.shallow, K)
             batch = self.batch(pieces, anchors, rng, K)
             weight = 1.0 if part < s.cross_entropy_part else s.cross_entropy_weight
-            result = losses(self.network, batch, self.embedding, self.head, self.head, weight, s.gamma)
+            with self.products():
+                result = losses(self.network, batch, self.embedding, self.head, weight, s.gamma)
             self.optimiser.zero_grad(set_to_none=True)
             result.total.backward()
             self._share_gradients()
@@ -197,7 +201,8 @@ class Trainer:
         tokens = []
         for i in range(0, len(pieces), 8):
             batch = self.batch(pieces[i : i + 8], anchors, rng)
-            r = losses(self.network, batch, self.embedding, self.head, self.head, 1.0, self.schedule.gamma)
+            with self.products():
+                r = losses(self.network, batch, self.embedding, self.head, 1.0, self.schedule.gamma)
             accepted, reached = accepted + r.acceptance, reached + r.reached
             tokens.append(r.tokens_per_step)
         return {
