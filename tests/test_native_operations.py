@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from avlab.engine.cache import Batch
 from avlab.engine.drafters.draws import Draws
 from avlab.engine.linear import Linear
-from avlab.engine.native import MOST_ROWS, native_for
+from avlab.engine.native import native_for
 from avlab.engine.target import attend, rotate
 
 CPU = torch.device("cpu")
@@ -34,8 +34,8 @@ def test_rms_norm(dtype, rows):
     close(native_for(dtype, CPU).rms_norm(x, weight, 1e-5), F.rms_norm(x, (576,), weight, 1e-5), dtype)
 
 
-@pytest.mark.parametrize("width", [1, 7, 33, 576])
-@pytest.mark.parametrize("rows", range(1, MOST_ROWS + 1))
+@pytest.mark.parametrize("width", [2, 7, 34, 576])
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 6, 7, 8, 9, 27])
 def test_products_of_few_rows(dtype, rows, width):
     torch.manual_seed(rows)
     x, weight, bias = (

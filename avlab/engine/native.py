@@ -28,11 +28,12 @@ FLAGS = (
     *("-fno-math-errno", "-fno-trapping-math", "-fassociative-math", "-fno-signed-zeros"),
 )
 HEAD_SIZES = (64, 128)
-MOST_ROWS = 4  # of a native product; beyond, oneDNN's are as fast (measured)
+BLOCK = 32  # outputs of a packed weight's block
 ENDINGS = {"none": 0, "silu": 1, "times": 2, "plus": 3}
 WIDEST_ROW = 1 << 18  # entries of the widest row that `draw` takes
 _POINTER, _INTEGER, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
 _ARGUMENTS = {
+    "pack": [_POINTER] * 2 + [_INTEGER] * 2,
     "multiply": [_POINTER] * 5 + [_INTEGER] * 4,
     "rms_norm": [_POINTER] * 3 + [_INTEGER] * 2 + [_FLOAT],
     "rotate": [_POINTER] * 6 + [_INTEGER] * 5,
@@ -51,21 +52,33 @@ class Native:
             function = getattr(library, f"{name}_{suffix}")
             function.restype, function.argtypes = None, arguments
             self._call[name] = function
+        most_rows = getattr(library, f"most_rows_{suffix}")
+        most_rows.restype = _INTEGER
+        self.most_rows: int = most_rows()
+
+    def pack(self, weight: Tensor) -> Tensor:
+        """A weight [out, in] as `multiply` reads it, padded with zeros to whole blocks of outputs."""
+        out, inputs = weight.shape
+        packed = weight.new_zeros(-(-out // BLOCK) * BLOCK * inputs)
+        self._call["pack"](weight.data_ptr(), packed.data_ptr(), out, inputs)
+        return packed
 
     def multiply(
         self,
         x: Tensor,
         weight: Tensor,
+        width: int,
         bias: Tensor | None,
         ending: str = "none",
         other: Tensor | None = None,
     ) -> Tensor:
         """x Wᵀ + bias, finished as one of `ENDINGS` says.
 
-        x: [N, in], N at most MOST_ROWS; weight: [out, in]; other: [N, out], the factor or the addend.
+        x: [N, in], N at most `most_rows`; weight: packed, of `width` outputs; other: [N, width], which it is
+        multiplied with or which is added.
         """
         x, other = x.contiguous(), None if other is None else other.contiguous()
-        out = x.new_empty(len(x), len(weight))
+        out = x.new_empty(len(x), width)
         self._call["multiply"](
             x.data_ptr(),
             weight.data_ptr(),
@@ -73,7 +86,8 @@ class Native:
             None if other is None else other.data_ptr(),
             out.data_ptr(),
             len(x),
-            *weight.shape,
+            width,
+            x.shape[1],
             ENDINGS[ending],
         )
         return out
