@@ -142,7 +142,7 @@ class Native:
 
 
 @functools.cache
-def native_for(dtype: torch.dtype, device: torch.device) -> Native | None:
+def native_for(dtype: torch.dtype | None, device: torch.device) -> Native | None:
     """The native operations, or None where there is no compiler, no CPU, or another dtype."""
     if device.type != "cpu" or dtype not in (torch.float32, torch.bfloat16):
         return None

@@ -14,11 +14,11 @@ are derived from it). Made by `make train-drafter`; this page is written by the 
 | layers | {layers}, each started from a copy of the target's layer {key_layers} and reading the keys and values the target cached for it |
 | input | the newest token's embedding, the target's final state and the inputs of its layers {state_layers} at the last verified position |
 | Markov head | recurrent, rank {markov_rank}; its token input is a projection of the target's embedding, so any target token may come first |
-| output head | the target's rows of the {draft_vocabulary:,} tokens met most often in the training data, plus the Markov head's; other tokens have probability zero, and sampling stays exact |
+| output head | the target's rows of the {draft_vocabulary:,} tokens to which it gives most mass on the training data, plus the Markov head's; other tokens have probability zero, and sampling stays exact |
 | confidence head | on the final state and the Markov state; trained on 1 - total variation |
 | weights | {megabytes:.1f} MB: int8 matrices with one scale a row, float32 vectors |
 
-**Data.** {recorded_tokens:,} tokens that the target wrote itself at float32: half of it answers to questions it asked
+**Data.** {recorded_tokens:,} tokens that the target wrote itself in {dtype}: half of it answers to questions it asked
 itself (the chat template up to the user's turn, temperature 1 or 0.8), half answers to the training prompts of the seven
 workload kinds (temperature 1, 0.6 and 0). Prompts on the held-out side, chosen by the hash of their text, were never
 used. Keys, values and states were recorded as the target computed them.
@@ -70,6 +70,7 @@ def write_card(folder: Path, columns: list[str], rows: list[list], cost: str) ->
         megabytes=(folder / "drafter.safetensors").stat().st_size / 1e6,
         recorded_tokens=card["recorded_tokens"],
         updates=card["updates"],
+        dtype=card["dtype"],
         cost=cost,
         table="\n".join(lines),
         own=first[0],

@@ -109,7 +109,8 @@ def write(plan: Plan, out: Path, facts: dict) -> Path:
     work = trainer(plan)
     if not work.load():
         raise FileNotFoundError(f"There is no checkpoint in {work.folder}: train first.")
-    made = {"updates": work.update, "recorded_tokens": work.recordings.tokens}
+    dtype = str(FAST).removeprefix("torch.")
+    made = {"updates": work.update, "recorded_tokens": work.recordings.tokens, "dtype": dtype}
     return export(work.network, work.vocabulary, out, made | work.evaluate(128, 16) | facts)
 
 

@@ -75,7 +75,7 @@ def machine(device: str, dtype: str) -> dict[str, Any]:
         "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
         "device": torch.cuda.get_device_name(device) if device.startswith("cuda") else device,
         "dtype": dtype,
-        "native": native_for(getattr(torch, dtype), torch.device(device)) is not None,
+        "native": native_for(getattr(torch, dtype, None), torch.device(device)) is not None,
         "threads": torch.get_num_threads(),
         "spin": int(os.environ.get("GOMP_SPINCOUNT", -1)),
         "system": platform.platform(),
