@@ -168,7 +168,7 @@ def test_cut_is_exact_however_many_tokens_it_needs(V, N):
     top_k = np.where(rng.random(N) < 0.4, 0, rng.integers(1, V + 10, N))
     top_p = np.where(rng.random(N) < 0.3, 1.0, rng.choice([1e-6, 0.2, 0.5, 0.9, 0.95, 0.99, 0.9999], N))
     scaled = torch.tensor(logits)
-    ids, masses = nucleus(scaled, scaled.logsumexp(1), parameters(np.ones(N), top_k, top_p))
+    ids, masses = nucleus(scaled, torch.arange(N), scaled.logsumexp(1), parameters(np.ones(N), top_k, top_p))
     got = np.zeros((N, V))
     for row in range(N):  # padding may repeat a token, with mass 0
         np.add.at(got[row], ids[row].numpy(), masses[row].double().numpy())
@@ -182,16 +182,16 @@ def test_cut_is_exact_however_many_tokens_it_needs(V, N):
 
 def test_a_flat_row_keeps_the_first_tokens():
     flat = torch.zeros(1, 1000)
-    ids, masses = nucleus(flat, flat.logsumexp(1), parameters([1.0], [0], [0.2505]))
+    ids, masses = nucleus(flat, torch.arange(1), flat.logsumexp(1), parameters([1.0], [0], [0.2505]))
     assert sorted(ids[0][masses[0] > 0].tolist()) == list(range(251))
-    ids, masses = nucleus(flat, flat.logsumexp(1), parameters([1.0], [7], [1.0]))
+    ids, masses = nucleus(flat, torch.arange(1), flat.logsumexp(1), parameters([1.0], [7], [1.0]))
     assert sorted(ids[0][masses[0] > 0].tolist()) == list(range(7))
 
 
 def test_top_p_is_a_share_of_what_top_k_left():
     """200 of 400 equal tokens by top-k, then half of those: a cut at half of all would keep too many."""
     flat = torch.zeros(1, 400)
-    ids, masses = nucleus(flat, flat.logsumexp(1), parameters([1.0], [200], [0.4999]))
+    ids, masses = nucleus(flat, torch.arange(1), flat.logsumexp(1), parameters([1.0], [200], [0.4999]))
     assert sorted(ids[0][masses[0] > 0].tolist()) == list(range(100))
     np.testing.assert_allclose(masses[0][masses[0] > 0], 0.01, rtol=1e-5)
 

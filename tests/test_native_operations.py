@@ -9,6 +9,7 @@ from avlab.engine.cache import Batch
 from avlab.engine.drafters.draws import Draws
 from avlab.engine.linear import Linear
 from avlab.engine.native import native_for
+from avlab.engine.rows import above, draw_rows, log_sum_exp
 from avlab.engine.target import attend, rotate
 
 CPU = torch.device("cpu")
@@ -107,3 +108,24 @@ def test_damaged_logits_stay_inside_their_row(dtype):
     column, _ = native.draw(logits, torch.ones(1), torch.tensor([[0.5]], dtype=torch.float64)[:, 0], q[1:2])
     assert 0 <= int(column) < 300
     assert bool((q[[0, 2]] == 0).all())
+
+
+def test_long_rows(monkeypatch):
+    """Normalisers, tokens above a floor, and draws, the last also where a token is left out or hardly there."""
+    if native_for(torch.float32, CPU) is None:
+        pytest.skip("there is no compiler on this machine")
+    torch.manual_seed(0)
+    x = torch.randn(9, 49_152) * 4
+    x[1, 1:] = -torch.inf
+    x[2, ::2] = -torch.inf
+    x[3] = -1000.0
+    rows, floor = torch.tensor([8, 2, 0, 3]), torch.tensor([6.0, 6.0, torch.inf, -torch.inf])
+    uniforms = torch.tensor([0.0, 0.5, 0.9973, 0.2513], dtype=torch.float64)
+    normaliser = log_sum_exp(x)
+    found = [*above(x, rows, floor), draw_rows(x, rows, normaliser, uniforms)]
+    monkeypatch.setattr("avlab.engine.rows.native_for", lambda dtype, device: None)
+    torch.testing.assert_close(normaliser, log_sum_exp(x), rtol=1e-6, atol=1e-5)
+    expected = [*above(x, rows, floor), draw_rows(x, rows, x.logsumexp(1), uniforms)]
+    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+    x[4, 7] = torch.nan
+    assert not bool(log_sum_exp(x)[4].isfinite())

@@ -48,6 +48,12 @@ class Linear:
     def __call__(self, x: Tensor) -> Tensor:
         return self._finished(x, "none", None)
 
+    def float32(self, x: Tensor) -> Tensor:
+        """x Wᵀ as float32, where the native product serves without rounding to the dtype of x between."""
+        if self.native and self.bias is None and len(x) <= self.most_rows:
+            return self.native.logits(x.contiguous(), self.blocks, self.out_features)
+        return self(x).float()
+
     def silu(self, x: Tensor) -> Tensor:
         """silu(x Wᵀ + b)."""
         return self._finished(x, "silu", None)

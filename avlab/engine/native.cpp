@@ -28,7 +28,7 @@ static inline void narrow(float value, bfloat16 &out) {  // to the nearest, ties
     out.bits = (bits & 0x7fffffff) > 0x7f800000 ? 0x7fc0 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
 }
 
-// exp(x) for x <= 0, within two units in the last place: 2^n by its exponent bits, the rest by a polynomial.
+// exp(x) for x <= 0, within two units in the last place: 2^n by its exponent bits, the rest by a polynomial. 0 below -87.
 static inline float exponential(float x) {
     const float t = std::max(x * 1.44269504f, -126.0f), n = std::floor(t + 0.5f), f = (t - n) * 0.693147181f;
     const float fraction =
@@ -36,7 +36,7 @@ static inline float exponential(float x) {
     const int32_t bits = (int32_t(n) + 127) << 23;
     float power;
     std::memcpy(&power, &bits, 4);
-    return power * fraction;
+    return x < -87 ? 0 : power * fraction;
 }
 
 // Products read their weight in blocks of 32 outputs, all inputs of a block in a row, in the order they are used.
@@ -94,8 +94,8 @@ static void tile(const bfloat16 *x, const bfloat16 *w, int64_t K, float *sums) {
 enum Ending { NONE, SILU, TIMES, PLUS };
 
 // out = ending(y + bias), `width` entries of a row.
-template <typename T>
-static inline void finish(float *y, const T *bias, const T *other, T *out, int64_t width, int64_t ending) {
+template <typename T, typename Out>
+static inline void finish(float *y, const T *bias, const T *other, Out *out, int64_t width, int64_t ending) {
     if (bias)
         for (int64_t i = 0; i < width; i++) y[i] += widen(bias[i]);
     if (ending == SILU)
@@ -112,8 +112,8 @@ static inline void finish(float *y, const T *bias, const T *other, T *out, int64
 
 // out = ending(x w^T + bias); w: packed, N outputs, padded to whole blocks. other: [rows, N], the factor or the addend;
 // bias and other may be null.
-template <typename T>
-static void multiply(const T *x, const T *w, const T *bias, const T *other, T *out, int64_t rows, int64_t N, int64_t K,
+template <typename T, typename Out>
+static void multiply(const T *x, const T *w, const T *bias, const T *other, Out *out, int64_t rows, int64_t N, int64_t K,
                      int64_t ending) {
 #pragma omp parallel for schedule(static)
     for (int64_t n = 0; n < N; n += BLOCK)
@@ -277,13 +277,82 @@ static void attend(const T *qkv, const T *keys, const T *values, T *out, const i
     }
 }
 
+// log of the sum of exp(x) over each row. x: [rows, width].
+static void log_sum_exp(const float *x, float *out, int64_t rows, int64_t width) {
+#pragma omp parallel for schedule(dynamic, 1)
+    for (int64_t r = 0; r < rows; r++) {
+        const float *in = x + r * width;
+        float most = -INFINITY, sum = 0;
+#pragma omp simd reduction(max : most)
+        for (int64_t i = 0; i < width; i++) most = std::max(most, in[i]);
+#pragma omp simd reduction(+ : sum)
+        for (int64_t i = 0; i < width; i++) sum += exponential(in[i] - most);
+        out[r] = most + std::log(sum);
+    }
+}
+
+// The column in which the running sum of a row's weights first exceeds `uniform` of their whole sum. weight(i) gives the
+// weights, not negative; sums in float inside blocks and in double over them, so that light columns keep their share.
+template <typename Weight>
+static int64_t inverse_transform(const Weight &weight, int64_t width, double uniform) {
+    constexpr int64_t PART = 256;
+    std::vector<double> sums((width + PART - 1) / PART);
+    double sum = 0;
+    for (size_t b = 0; b < sums.size(); b++) {
+        float part = 0;
+#pragma omp simd reduction(+ : part)
+        for (int64_t i = b * PART; i < std::min<int64_t>(width, (b + 1) * PART); i++) part += weight(i);
+        sums[b] = sum += part;
+    }
+    const double at = uniform * sum;
+    const size_t b = std::min<size_t>(std::upper_bound(sums.begin(), sums.end(), at) - sums.begin(), sums.size() - 1);
+    double running = b ? sums[b - 1] : 0;
+    int64_t chosen = 0;
+    for (int64_t i = b * PART; i < std::min<int64_t>(width, (b + 1) * PART); i++) {
+        const float w = weight(i);
+        if (w > 0) chosen = i;  // the last of any weight, where rounding left `at` beyond the block
+        if ((running += w) > at) break;
+    }
+    return chosen;
+}
+
+// A column of each named row of x by inverse transform of exp(x - normaliser). rows: [count] row numbers.
+static void draw_rows(const float *x, const int64_t *rows, const float *normalisers, const double *uniforms,
+                      int64_t *columns, int64_t count, int64_t width) {
+#pragma omp parallel for schedule(dynamic, 1)
+    for (int64_t m = 0; m < count; m++) {
+        const float *in = x + rows[m] * width, normaliser = normalisers[rows[m]];
+        columns[m] = inverse_transform([=](int64_t i) { return exponential(in[i] - normaliser); }, width, uniforms[m]);
+    }
+}
+
+// The columns of each named row whose entries are above the row's floor, rising, at columns + m * width; how many.
+static void above(const float *x, const int64_t *rows, const float *floors, int64_t *counts, int32_t *columns,
+                  int64_t count, int64_t width) {
+    constexpr int64_t PART = 64;
+#pragma omp parallel for schedule(dynamic, 1)
+    for (int64_t m = 0; m < count; m++) {
+        const float *in = x + rows[m] * width;
+        int64_t found = 0;
+        for (int64_t first = 0; first < width; first += PART) {
+            const int64_t end = std::min(width, first + PART);
+            float most = -INFINITY;
+#pragma omp simd reduction(max : most)
+            for (int64_t i = first; i < end; i++) most = std::max(most, in[i]);
+            if (!(most > floors[m])) continue;
+            for (int64_t i = first; i < end; i++)
+                if (in[i] > floors[m]) columns[m * width + found++] = int32_t(i);
+        }
+        counts[m] = found;
+    }
+}
+
 // A draft token and its distribution from each row of logits. q = softmax(logits / temperature); feature: the log-odds
 // of q's maximum, clamped; column: q's inverse transform at the row's uniform. Temperature 0: q is certain of the first
 // maximum, and the feature is that of the unscaled row. q's rows lie `q_stride` apart, uniforms `uniform_stride`.
 template <typename T>
 static void draw(const T *logits, const float *temperatures, const double *uniforms, float *q, double *features,
                  int64_t *columns, int64_t rows, int64_t width, int64_t q_stride, int64_t uniform_stride) {
-    constexpr int64_t BLOCK = 256;
 #pragma omp parallel for if (rows * width > 65536)
     for (int64_t r = 0; r < rows; r++) {
         const bool greedy = temperatures[r] == 0;
@@ -311,23 +380,7 @@ static void draw(const T *logits, const float *temperatures, const double *unifo
         const float whole = 1 / (1 + others);
 #pragma omp simd
         for (int64_t i = 0; i < width; i++) row[i] *= whole;
-        double sum = 0, sums[(1 << 18) / BLOCK];
-        const int64_t blocks = (width + BLOCK - 1) / BLOCK;
-        for (int64_t b = 0; b < blocks; b++) {
-            float part = 0;
-#pragma omp simd reduction(+ : part)
-            for (int64_t i = b * BLOCK; i < std::min(width, (b + 1) * BLOCK); i++) part += row[i];
-            sums[b] = sum += part;
-        }
-        const double at = uniforms[r * uniform_stride] * sum;
-        const int64_t b = std::min<int64_t>(std::upper_bound(sums, sums + blocks, at) - sums, blocks - 1);
-        double running = b ? sums[b - 1] : 0;
-        int64_t chosen = top;
-        for (int64_t i = b * BLOCK; i < std::min(width, (b + 1) * BLOCK); i++) {
-            if (row[i] > 0) chosen = i;  // the last of any weight, where rounding left `at` beyond the block
-            if ((running += row[i]) > at) break;
-        }
-        columns[r] = chosen;
+        columns[r] = inverse_transform([=](int64_t i) { return row[i]; }, width, uniforms[r * uniform_stride]);
     }
 }
 
@@ -337,6 +390,9 @@ static void draw(const T *logits, const float *temperatures, const double *unifo
     void multiply_##suffix(const T *x, const T *w, const T *bias, const T *other, T *out, int64_t rows, int64_t N,     \
                            int64_t K, int64_t ending) {                                                                \
         multiply(x, w, bias, other, out, rows, N, K, ending);                                                          \
+    }                                                                                                                  \
+    void logits_##suffix(const T *x, const T *w, float *out, int64_t rows, int64_t N, int64_t K) {                     \
+        multiply<T, float>(x, w, nullptr, nullptr, out, rows, N, K, NONE);                                             \
     }                                                                                                                  \
     void rms_norm_##suffix(const T *x, const T *w, T *out, int64_t rows, int64_t width, float epsilon) {               \
         rms_norm(x, w, out, rows, width, epsilon);                                                                     \
@@ -359,4 +415,13 @@ static void draw(const T *logits, const float *temperatures, const double *unifo
 extern "C" {
 EXPORT(float, float32)
 EXPORT(bfloat16, bfloat16)
+void log_sum_exp_float32(const float *x, float *out, int64_t rows, int64_t width) { log_sum_exp(x, out, rows, width); }
+void draw_rows_float32(const float *x, const int64_t *rows, const float *normalisers, const double *uniforms,
+                       int64_t *columns, int64_t count, int64_t width) {
+    draw_rows(x, rows, normalisers, uniforms, columns, count, width);
+}
+void above_float32(const float *x, const int64_t *rows, const float *floors, int64_t *counts, int32_t *columns,
+                   int64_t count, int64_t width) {
+    above(x, rows, floors, counts, columns, count, width);
+}
 }

@@ -30,7 +30,6 @@ FLAGS = (
 HEAD_SIZES = (64, 128)
 BLOCK = 32  # outputs of a packed weight's block
 ENDINGS = {"none": 0, "silu": 1, "times": 2, "plus": 3}
-WIDEST_ROW = 1 << 18  # entries of the widest row that `draw` takes
 _POINTER, _INTEGER, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
 _ARGUMENTS = {
     "pack": [_POINTER] * 2 + [_INTEGER] * 2,
@@ -39,6 +38,12 @@ _ARGUMENTS = {
     "rotate": [_POINTER] * 6 + [_INTEGER] * 5,
     "attend": [_POINTER] * 8 + [_INTEGER] * 5,
     "draw": [_POINTER] * 6 + [_INTEGER] * 4,
+    "logits": [_POINTER] * 3 + [_INTEGER] * 3,
+}
+_FLOAT_ARGUMENTS = {
+    "log_sum_exp": [_POINTER] * 2 + [_INTEGER] * 2,
+    "draw_rows": [_POINTER] * 5 + [_INTEGER] * 2,
+    "above": [_POINTER] * 5 + [_INTEGER] * 2,
 }
 
 
@@ -48,7 +53,8 @@ class Native:
     def __init__(self, library: ctypes.PyDLL, dtype: torch.dtype):
         self._call: dict[str, Callable[..., None]] = {}
         suffix = str(dtype).removeprefix("torch.")
-        for name, arguments in _ARGUMENTS.items():
+        known = _ARGUMENTS | (_FLOAT_ARGUMENTS if dtype == torch.float32 else {})
+        for name, arguments in known.items():
             function = getattr(library, f"{name}_{suffix}")
             function.restype, function.argtypes = None, arguments
             self._call[name] = function
@@ -90,6 +96,12 @@ class Native:
             x.shape[1],
             ENDINGS[ending],
         )
+        return out
+
+    def logits(self, x: Tensor, weight: Tensor, width: int) -> Tensor:
+        """x Wᵀ as float32, unrounded. x: [N, in]; weight: packed -> [N, width]."""
+        out = torch.empty(len(x), width)
+        self._call["logits"](x.data_ptr(), weight.data_ptr(), out.data_ptr(), len(x), width, x.shape[1])
         return out
 
     def rms_norm(self, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
@@ -139,6 +151,32 @@ class Native:
         tensors = (logits, temperature, uniforms, q, features, columns)
         self._call["draw"](*(t.data_ptr() for t in tensors), B, Q, q.stride(0), uniforms.stride(0))
         return columns, features
+
+    def log_sum_exp(self, x: Tensor) -> Tensor:
+        """log Σ exp(x) by row. x: [N, V] float32 -> [N]."""
+        out = torch.empty(len(x))
+        self._call["log_sum_exp"](x.data_ptr(), out.data_ptr(), *x.shape)
+        return out
+
+    def draw_rows(self, x: Tensor, rows: Tensor, normaliser: Tensor, uniforms: Tensor) -> Tensor:
+        """A column of each named row by inverse transform of exp(x - normaliser).
+
+        x: [N, V] float32; rows: [M]; normaliser: [N]; uniforms: [M] float64 -> [M].
+        """
+        columns = torch.empty_like(rows)
+        tensors = (x, rows, normaliser, uniforms, columns)
+        self._call["draw_rows"](*(t.data_ptr() for t in tensors), len(rows), x.shape[1])
+        return columns
+
+    def above(self, x: Tensor, rows: Tensor, floor: Tensor) -> tuple[Tensor, Tensor]:
+        """Entries above their row's floor. x: [N, V] float32; rows, floor: [M] -> (which of the M, column), rising."""
+        M, V = len(rows), x.shape[1]
+        counts, columns = torch.empty(M, dtype=torch.long), torch.empty(M, V, dtype=torch.int32)
+        tensors = (x, rows, floor, counts, columns)
+        self._call["above"](*(t.data_ptr() for t in tensors), M, V)
+        which = torch.repeat_interleave(torch.arange(M), counts)
+        place = torch.arange(len(which)) - (counts.cumsum(0) - counts)[which]
+        return which, columns[which, place].long()
 
 
 @functools.cache

@@ -9,7 +9,37 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from avlab.engine.native import native_for
+
 BLOCK = 256
+
+
+def log_sum_exp(x: Tensor) -> Tensor:
+    """log Σ exp(x) by row: [N, V] float32 -> [N]."""
+    if native := native_for(x.dtype, x.device):
+        return native.log_sum_exp(x.contiguous())
+    return x.logsumexp(1)
+
+
+def above(x: Tensor, rows: Tensor, floor: Tensor) -> tuple[Tensor, Tensor]:
+    """Entries above their row's floor, by row, then by column: (which of the M rows, column).
+
+    x: [N, V] float32; rows: [M] row numbers; floor: [M].
+    """
+    if native := native_for(x.dtype, x.device):
+        return native.above(x.contiguous(), rows, floor)
+    flat = where_true(x[rows] > floor[:, None])
+    return flat // x.shape[1], flat % x.shape[1]
+
+
+def draw_rows(x: Tensor, rows: Tensor, normaliser: Tensor, uniforms: Tensor) -> Tensor:
+    """A column of each named row by inverse transform of exp(x - normaliser), as `draw` does it.
+
+    x: [N, V] float32; rows: [M] row numbers; normaliser: [N]; uniforms: [M] in [0, 1) -> [M].
+    """
+    if native := native_for(x.dtype, x.device):
+        return native.draw_rows(x.contiguous(), rows, normaliser, uniforms)
+    return draw((x[rows] - normaliser[rows, None]).exp(), uniforms)
 
 
 def argmax(x: Tensor) -> Tensor:

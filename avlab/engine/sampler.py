@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from avlab.engine.drafters.base import Drafts
-from avlab.engine.rows import argmax, draw, where_true
+from avlab.engine.rows import above, argmax, draw, draw_rows, log_sum_exp, where_true
 
 FIRST_BOUND = (
     3e-5  # tokens less likely than this are looked at only where the others do not suffice (measured)
@@ -93,7 +93,7 @@ class TargetRows:
         self.parameters = parameters
         temperature = torch.where(parameters.temperature > 0, parameters.temperature, 1.0)
         self.scaled = logits if bool((temperature == 1).all()) else logits / temperature[:, None]
-        self.normaliser = self.scaled.logsumexp(1)  # [N]
+        self.normaliser = log_sum_exp(self.scaled)  # [N]
         if not bool(self.normaliser.isfinite().all()):
             raise SamplingError(
                 "The target gave logits that are not finite: its weights are damaged, or --dtype bfloat16 is too "
@@ -110,7 +110,7 @@ class TargetRows:
             self.place = torch.full((len(logits),), -1, dtype=torch.long, device=logits.device)
             self.place[self.cut] = torch.arange(len(self.cut), device=logits.device)
             self.tokens, self.masses = nucleus(
-                self.scaled[self.cut], self.normaliser[self.cut], parameters.take(self.cut)
+                self.scaled, self.cut, self.normaliser, parameters.take(self.cut)
             )
 
     def probability(self, row: Tensor, token: Tensor) -> Tensor:
@@ -128,25 +128,35 @@ class TargetRows:
     def draw(self, row, uniforms, drafts: Drafts | None, draft_row, position, rejected) -> Tensor:
         """One token from p, or from (p - q)+ where the draft at `position` was rejected. All [B] -> [B]."""
         place = torch.full_like(row, -1) if self.place is None else self.place[row]
-        cut, plain = place >= 0, (place < 0) & ~self.greedy[row]
         token = torch.empty_like(row) if self.top is None else self.top[row]
-        for chosen, listed in ((where_true(plain), False), (where_true(cut), True)):
-            if not len(chosen):
-                continue
-            if listed:
-                columns, p = self.tokens[place[chosen]], self.masses[place[chosen]].clone()
-            else:
-                columns, p = None, (self.scaled[row[chosen]] - self.normaliser[row[chosen], None]).exp()
-            again = rejected[chosen].nonzero().squeeze(1)
-            if drafts is not None and len(again):
-                request = chosen[again]
-                listed_columns = None if columns is None else columns[again]
-                excess = residual(p[again], listed_columns, drafts, draft_row[request], position[request])
-                # where p and q differ by rounding alone nothing is left of p - q, and p stands in
-                p[again] = torch.where(excess.sum(1, keepdim=True) > 0, excess, p[again])
-            index = draw(p, uniforms[chosen])
-            token[chosen] = index if columns is None else columns.gather(1, index[:, None]).squeeze(1)
+        plain = (place < 0) & ~self.greedy[row]
+        fresh, again, cut = (
+            where_true(plain & ~rejected),
+            where_true(plain & rejected),
+            where_true(place >= 0),
+        )
+        if len(fresh):
+            token[fresh] = draw_rows(self.scaled, row[fresh], self.normaliser, uniforms[fresh])
+        if len(again):
+            p = (self.scaled[row[again]] - self.normaliser[row[again], None]).exp()
+            token[again] = draw(excess(p, None, drafts, draft_row[again], position[again]), uniforms[again])
+        if len(cut):
+            columns, p = self.tokens[place[cut]], self.masses[place[cut]].clone()
+            refused = where_true(rejected[cut])
+            if len(refused):
+                request = cut[refused]
+                p[refused] = excess(
+                    p[refused], columns[refused], drafts, draft_row[request], position[request]
+                )
+            token[cut] = columns.gather(1, draw(p, uniforms[cut])[:, None]).squeeze(1)
         return token
+
+
+def excess(p: Tensor, columns: Tensor | None, drafts: Drafts | None, request, position) -> Tensor:
+    """What a correction is drawn from; p itself where p and q differ by rounding alone and nothing is left of p - q."""
+    assert drafts is not None  # something was rejected
+    left = residual(p, columns, drafts, request, position)
+    return torch.where(left.sum(1, keepdim=True) > 0, left, p)
 
 
 def residual(p: Tensor, columns: Tensor | None, drafts: Drafts, request: Tensor, position: Tensor) -> Tensor:
@@ -168,47 +178,42 @@ def residual(p: Tensor, columns: Tensor | None, drafts: Drafts, request: Tensor,
     return p.clamp_min_(0)
 
 
-def nucleus(scaled: Tensor, normaliser: Tensor, parameters: SamplingParameters) -> tuple[Tensor, Tensor]:
-    """The kept tokens of rows cut by top-k, then top-p: (ids [M, C], renormalised masses [M, C], 0 where not kept).
+def nucleus(
+    scaled: Tensor, rows: Tensor, normaliser: Tensor, parameters: SamplingParameters
+) -> tuple[Tensor, Tensor]:
+    """The kept tokens of rows cut by top-k, then top-p, by rank: (ids [M, C], renormalised masses [M, C], 0 beyond).
 
-    Only tokens above a small probability are looked at; where those do not hold the mass to keep (or k tokens), the
-    bound is lowered, down to every token, so the cut is exact. Tokens rank by logit, equals by id; the token that
-    crosses top-p is kept.
+    scaled: [N, V] logits over temperature; normaliser: [N]; rows: [M] those to cut; parameters: theirs, [M]. Only
+    tokens above a small probability are looked at; where those do not hold the mass to keep (or k tokens), the bound is
+    lowered, down to every token, so the cut is exact. Tokens rank by logit, equals by id; the token that crosses top-p
+    is kept.
     """
-    M, V = scaled.shape
+    M, V = len(rows), scaled.shape[1]
+    normaliser = normaliser[rows]
     wanted = torch.where(parameters.top_k > 0, parameters.top_k.clamp_max(V), V)  # [M]
-    bound = torch.full((M, 1), math.log(FIRST_BOUND), device=scaled.device)
+    bound = torch.full((M,), math.log(FIRST_BOUND), device=scaled.device)
     while True:
-        flat = where_true(scaled > normaliser[:, None] + bound)  # by row, then by token
-        row, tokens = flat // V, flat % V
+        row, tokens = above(scaled, rows, normaliser + bound)  # by row, then by token
         counts = torch.bincount(row, minlength=M)
         mass = torch.zeros(M, device=scaled.device, dtype=torch.float64)
-        mass.index_add_(0, row, (scaled[row, tokens] - normaliser[row]).double().exp())
-        short = torch.where(wanted < V, counts < wanted, mass < parameters.top_p) & torch.isfinite(
-            bound[:, 0]
-        )
+        mass.index_add_(0, row, (scaled[rows[row], tokens] - normaliser[row]).double().exp())
+        short = torch.where(wanted < V, counts < wanted, mass < parameters.top_p) & torch.isfinite(bound)
         if not bool(short.any()):
             break
         bound[short] = torch.where(bound[short] > math.log(LAST_BOUND), bound[short] - math.log(8), -math.inf)
     C = int(counts.max())
-    place = torch.arange(len(flat), device=flat.device) - (counts.cumsum(0) - counts)[row]
-    ids = torch.zeros(M, C, dtype=torch.long, device=flat.device)
-    values = torch.full((M, C), -math.inf, device=flat.device)
-    ids[row, place], values[row, place] = tokens, scaled[row, tokens]
-    ranked = values.sort(1, descending=True).values
+    place = torch.arange(len(row), device=row.device) - (counts.cumsum(0) - counts)[row]
+    ids = torch.zeros(M, C, dtype=torch.long, device=row.device)
+    values = torch.full((M, C), -math.inf, device=row.device)
+    ids[row, place], values[row, place] = tokens, scaled[rows[row], tokens]
+    ranked, order = values.sort(dim=1, descending=True, stable=True)  # equals stay in the order of their ids
     masses = (ranked - normaliser[:, None]).double().exp()
-    masses *= torch.arange(C, device=flat.device) < wanted[:, None]
+    masses *= torch.arange(C, device=row.device) < wanted[:, None]
     running = masses.cumsum(1)
     total = torch.where(wanted < V, running[:, -1], 1.0)
-    inside = (running - masses < (parameters.top_p.double() * total)[:, None]) | (parameters.top_p >= 1)[
-        :, None
-    ]
+    inside = running - masses < (parameters.top_p.double() * total)[:, None]
+    inside |= (parameters.top_p >= 1)[:, None]
     kept = torch.minimum((inside & (masses > 0)).sum(1).clamp_min(1), wanted)  # [M] how many, in rank order
-    last = ranked.gather(
-        1, (kept - 1)[:, None]
-    )  # the lightest kept logit; of its equals only the first ids are kept
-    equals = values == last
-    room = kept - (values > last).sum(1)
-    keep = (values > last) | (equals & (equals.cumsum(1) <= room[:, None]))
-    p = torch.where(keep, (values - normaliser[:, None]).exp(), 0.0)
-    return ids, p / p.sum(1, keepdim=True)
+    most = int(kept.max())
+    p = masses[:, :most] * (torch.arange(most, device=row.device) < kept[:, None])
+    return ids.gather(1, order[:, :most]), (p / p.sum(1, keepdim=True)).float()

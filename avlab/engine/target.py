@@ -210,4 +210,4 @@ class Target:
 
     def logits(self, states: Tensor) -> Tensor:
         """[N, hidden] -> [N, V] float32."""
-        return self.head(states).float()
+        return self.head.float32(states)

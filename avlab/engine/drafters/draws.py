@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from avlab.engine.native import WIDEST_ROW, native_for
+from avlab.engine.native import native_for
 from avlab.engine.rows import argmax, draw
 from avlab.speculation.features import log_odds_of_maximum
 
@@ -45,8 +45,7 @@ class Draws:
             self._rows = torch.empty(shape, device=logits.device)
         k = len(self._features)
         q, uniforms = self._rows[:, k], self.uniforms[:, k]
-        native = native_for(logits.dtype, logits.device)
-        if native and logits.shape[1] <= WIDEST_ROW:
+        if native := native_for(logits.dtype, logits.device):
             column, feature = native.draw(logits.contiguous(), self.temperature, uniforms, q)
         else:
             column, feature = self._draw(logits.float(), uniforms, q)
