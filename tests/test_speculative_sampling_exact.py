@@ -22,6 +22,7 @@ from avlab.speculation.admission_rules import (
 from avlab.speculation.auditing import sample_outputs
 from avlab.speculation.budget import first_peak
 from avlab.speculation.costs import CostTable
+from avlab.speculation.decision import Offer, admit, decide
 from avlab.speculation.exact import (
     Pair,
     Rule,
@@ -162,6 +163,22 @@ def test_all_equal_survivals_keep_the_target_under_both_switches(choose_depth, e
     costs = step_costs([0.0, 0.1, 0.3, 0.1], 1.0 + price * np.arange(9))
     rule = adaptive(SCORES["maximum probability"], costs, choose_depth, explore)
     assert bend(pair, rule, starts=(0, 1), length=3) < 1e-12
+
+
+def test_depth_from_this_steps_estimates_bends_the_output(knee):
+    """The same functions, told this step's estimates as though they were the earlier ones."""
+    pair, cost = knee
+    costs = CostTable(np.tile([0.0, 0.05, 0.05], (2, 1)), np.array([0.0, *cost]))
+
+    def admitted(step):
+        now = np.array([[row.max() for row in step.rows[0]]])
+        offer = Offer(np.array([2]), now, np.zeros(1), 1, 1, 1)
+        decision = decide(offer, np.ones(2), costs, True, np.array([False]))
+        return [(1.0, tuple(admit(decision, now, offer.scheduled)[0].tolist()))]
+
+    assert bend(pair, Rule(admitted), starts=(1,), length=1, steps=1) > 0.1
+    sound = adaptive(SCORES["maximum probability"], costs, choose_depth=True)
+    assert bend(pair, sound, starts=(1,)) < 1e-12
 
 
 def test_a_coin_that_knows_the_draft_bends_the_output():

@@ -22,7 +22,7 @@ from avlab.speculation.budget import (
 from avlab.speculation.costs import CostTable
 
 LEARNT = 0.05  # weight of a step's estimates in the running mean; twenty steps, chosen here
-FORGOTTEN = 0.01  # a step's way back to 1 for a position without estimates; some hundred steps, chosen here
+FORGOTTEN = 0.0005  # a step's way back to 1 for a position without estimates; 2,000 steps, chosen here
 
 
 @dataclass(slots=True)
