@@ -2,8 +2,8 @@
 
 import streamlit as st
 
-from avlab.figures import budget
-from avlab.ui import host
+from avlab.figures import budget, numbers
+from avlab.ui import diagnosis, host
 from avlab.ui.chart import chart
 from avlab.ui.cost_file import CostFileError, read_costs
 from avlab.ui.feeds import RECENT_STEPS, columns
@@ -29,7 +29,8 @@ def objective() -> None:
     with right:
         chart(
             budget.budgets(feed.steps), "budgets", "Over the run",
-            "Between grey and blue lies what was trimmed; between blue and green, what was verified in vain.",
+            "Between grey and blue lies what was trimmed; between blue and green, what was verified in vain. "
+            + diagnosis.exploration(numbers.headline(feed.steps, feed.blocks)),
         )  # fmt: skip
 
 

@@ -73,7 +73,7 @@ def test_the_policy_decides_as_the_enumerated_rule(tops, coins, deeper, more, de
         rows = tuple(tuple(np.array([p, 1 - p]) for p in request) for request in top)
         told = Step(((0,), (0,)), ((0, 0, 0), (0, 0, 0)), rows, memory, tuple((coin < explore).tolist()))
         [(_, lengths)], memory = rule.admit(told), rule.remember(told)
-        decision, estimate, admission = step(served, offer(earlier, coin), log_odds(top))
+        _, estimate, admission = step(served, offer(earlier, coin), log_odds(top))
         assert tuple(admission.admitted.tolist()) == lengths
         earlier = np.full((2, 3), np.nan) if estimate is None else estimate
         np.testing.assert_allclose(earlier, np.array(memory[0], dtype=float), rtol=1e-12)

@@ -27,6 +27,8 @@ def steps(count=100):
         "accepted": 4,
         "labelled": 5,
         "steps": 1,
+        "explored": 2,
+        "explored_ms": 0.25,
     }
     fixed |= {"seconds": 0.1, "running": 4.0, "waiting": 1.0, "target_tokens": 10.0}
     fixed |= {
@@ -274,8 +276,20 @@ FLAT, STEEP = np.full(200, 20.0), np.arange(200.0) + 1
         (("fixed:4", 100, 1000, 1000, 20, FLAT), ""),
         (("adaptive", 10, 100, 100, 20, FLAT), ""),
         (("adaptive", 100, 0, 0, 20, FLAT), ""),
+        (("adaptive+depth", 100, 0, 0, 20, FLAT), "adaptive+depth+explore"),
+        (("adaptive+depth+explore=0.02", 100, 50, 50, 20, FLAT), "now and then."),
+        (("adaptive+depth", 100, 1000, 1000, 20, FLAT), ""),
     ],
 )
 def test_a_banner_says_when_nothing_is_trimmed_or_nothing_admitted(arguments, word):
     found = diagnosis.sentence(*arguments)
     assert word in found and bool(found) == bool(word)
+
+
+def test_what_exploration_costs_is_one_sentence():
+    found = diagnosis.exploration(numbers.headline(steps(), BLOCKS))
+    assert found == (
+        "Exploration verified 160 draft tokens beyond the ranking: 33.3% of those admitted, 2.00 a step, for 0.25 ms a "
+        "step by the cost table."
+    )
+    assert diagnosis.exploration(numbers.headline({}, [])) == ""

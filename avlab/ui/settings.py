@@ -23,7 +23,9 @@ NAMES |= {"drafts": "Raw draft slots", "requests": "Request limit", "duration": 
 SUGGESTED = {
     "policy": [
         "adaptive",
+        "adaptive+explore=0.02",
         "adaptive+depth",
+        "adaptive+depth+explore=0.02",
         "adaptive:raw",
         "adaptive:head",
         "fixed:2",
