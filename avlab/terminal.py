@@ -143,7 +143,7 @@ def show_summary(summary: dict[str, Any]) -> None:
     ledger = ", ".join(f"{name} {number(ms, 2)}" for name, ms in (summary["ledger_ms"] or {}).items())
     console.print(f"mean ms a step: {ledger or '–'}")
     if summary["exploration"]:
-        console.print(exploration(summary["exploration"]))
+        console.print(exploration(summary["exploration"]), soft_wrap=True)
     for event in summary["events"]:
         if event["level"] != "info":
             console.print(f"{event['level']}: {event['text']}", markup=False)
