@@ -44,13 +44,13 @@ def costs() -> None:
     left, right = st.columns(2)
     with left:
         chart(
-            budget.costs(profile, medians, "verify"), "verify-cost", "Cost of the target's pass",
+            budget.costs(profile, medians, "verify", shown.K), "verify-cost", "Cost of the target's pass",
             "Where the line is flat another draft token is nearly free; where it rises each has a price. Red points "
             "off the line mean that costs have drifted since they were timed.",
         )  # fmt: skip
     with right:
         chart(
-            budget.costs(profile, medians, "draft"), "draft-cost", "Cost of drafting",
+            budget.costs(profile, medians, "draft", shown.K), "draft-cost", "Cost of drafting in full",
             "Paid before anything is verified: it lowers the whole curve, and hardly moves its peak.",
         )  # fmt: skip
     chart(
