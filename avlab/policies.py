@@ -23,8 +23,8 @@ class Arm:
 
     kind: "adaptive", "fixed" (draft k, verify k), "verify" (draft K, verify k) or "none" (no drafts).
     k: the length of a fixed or verify arm. source: where an adaptive arm's acceptance estimates come from.
-    depth: an adaptive arm also chooses how many positions are drafted. explore: the chance, by position, that
-    a request is verified one position further than the ranking says.
+    depth: an adaptive arm also chooses how many positions are drafted. explore: the chance, in each step, that
+    a request is verified in full whatever its estimates say.
     """
 
     kind: str

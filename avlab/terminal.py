@@ -14,6 +14,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from avlab.ui.diagnosis import exploration
+
 PLAIN_SECONDS = 10.0  # between two lines of progress where standard error is no terminal
 
 
@@ -140,6 +142,8 @@ def show_summary(summary: dict[str, Any]) -> None:
         console.print(positions_table(summary["positions"]))
     ledger = ", ".join(f"{name} {number(ms, 2)}" for name, ms in (summary["ledger_ms"] or {}).items())
     console.print(f"mean ms a step: {ledger or '–'}")
+    if summary["exploration"]:
+        console.print(exploration(summary["exploration"]), soft_wrap=True)
     for event in summary["events"]:
         if event["level"] != "info":
             console.print(f"{event['level']}: {event['text']}", markup=False)

@@ -2,8 +2,8 @@
 
 import streamlit as st
 
-from avlab.figures import budget
-from avlab.ui import host
+from avlab.figures import budget, numbers
+from avlab.ui import diagnosis, host
 from avlab.ui.chart import chart
 from avlab.ui.cost_file import CostFileError, read_costs
 from avlab.ui.feeds import RECENT_STEPS, columns
@@ -29,7 +29,8 @@ def objective() -> None:
     with right:
         chart(
             budget.budgets(feed.steps), "budgets", "Over the run",
-            "Between grey and blue lies what was trimmed; between blue and green, what was verified in vain.",
+            "Between grey and blue lies what was trimmed; between blue and green, what was verified in vain. "
+            + diagnosis.exploration(numbers.headline(feed.steps, feed.blocks)),
         )  # fmt: skip
 
 
@@ -43,13 +44,13 @@ def costs() -> None:
     left, right = st.columns(2)
     with left:
         chart(
-            budget.costs(profile, medians, "verify"), "verify-cost", "Cost of the target's pass",
+            budget.costs(profile, medians, "verify", shown.K), "verify-cost", "Cost of the target's pass",
             "Where the line is flat another draft token is nearly free; where it rises each has a price. Red points "
             "off the line mean that costs have drifted since they were timed.",
         )  # fmt: skip
     with right:
         chart(
-            budget.costs(profile, medians, "draft"), "draft-cost", "Cost of drafting",
+            budget.costs(profile, medians, "draft", shown.K), "draft-cost", "Cost of drafting in full",
             "Paid before anything is verified: it lowers the whole curve, and hardly moves its peak.",
         )  # fmt: skip
     chart(

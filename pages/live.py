@@ -64,7 +64,8 @@ def draw() -> None:
         chart(
             live.positions(totals, numbers["steps"]), "positions", "Draft tokens by position",
             "The drafter offers the wide bar, the policy lets the target verify the middle one, and the narrow one is "
-            "kept. The gap between wide and middle is work saved; between middle and narrow, work lost.",
+            "kept. The gap between wide and middle is work saved; between middle and narrow, work lost. "
+            + diagnosis.exploration(numbers),
         )  # fmt: skip
     with right:
         chart(

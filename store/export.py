@@ -20,7 +20,7 @@ import pyarrow.parquet
 from store.database import Database, append_event
 from store.errors import TransferError, cause
 from store.runs import describe
-from store.schema import VERSION
+from store.schema import ADDED, VERSION
 from store.tables import TABLES, arrow_schema
 
 FORMAT = "avlab run"
@@ -84,7 +84,7 @@ def _sha256(path: Path) -> str:
 
 
 def import_run(database: Database, folder: str | os.PathLike) -> str:
-    """Adds an exported run to a database, whole or not at all; returns its id.
+    """Adds an exported run, of this version or an older one, to a database, whole or not at all; returns its id.
 
     Raises TransferError, with what is wrong, for a folder that is not an export, is damaged, is of a newer
     version, or holds a run that is here already.
@@ -92,7 +92,12 @@ def import_run(database: Database, folder: str | os.PathLike) -> str:
     folder = Path(folder).expanduser().absolute()
     manifest = _manifest(folder)
     run, form = manifest["run_id"], manifest["form"]
-    tables = {table: _read(folder, table, form, manifest["tables"].get(table)) for table in TABLES}
+    tables = {
+        table: _read(
+            folder, _schema_of(table, manifest["schema_version"]), table, form, manifest["tables"][table]
+        )
+        for table in TABLES
+    }
     _check_description(folder, tables["runs"])
     con = database.cursor()
     try:
@@ -127,10 +132,9 @@ def _manifest(folder: Path) -> dict:
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise TransferError(f"{folder} is not an exported run: its manifest names another format.")
     version = manifest.get("schema_version")
-    if version != VERSION:
+    if type(version) is not int or not 1 <= version <= VERSION:
         raise TransferError(
-            f"{folder} has schema version {version!r}, this avlab imports version {VERSION}: "
-            "export it again with this avlab, or update."
+            f"{folder} has schema version {version!r}, this avlab imports versions 1 to {VERSION}: update avlab."
         )
     try:
         manifest["run_id"] = str(uuid.UUID(manifest["run_id"]))
@@ -143,7 +147,13 @@ def _manifest(folder: Path) -> dict:
     return manifest
 
 
-def _read(folder: Path, table: str, form: str, expected: dict) -> pa.Table:
+def _schema_of(table: str, version: int) -> pa.Schema:
+    """The table's columns as they were in an older version."""
+    later = {name for since, added in ADDED.items() if since > version for name in added.get(table, ())}
+    return pa.schema([field for field in arrow_schema(table) if field.name not in later])
+
+
+def _read(folder: Path, schema: pa.Schema, table: str, form: str, expected: dict) -> pa.Table:
     """A table's file, checked, in the schema's columns and types; a CSV's lists stay text."""
     path = folder / f"{table}.{form}"
     if not path.is_file():
@@ -152,7 +162,6 @@ def _read(folder: Path, table: str, form: str, expected: dict) -> pa.Table:
         raise TransferError(
             f"{path} has changed since it was exported (its checksum differs): export it again."
         )
-    schema = arrow_schema(table)
     if form == "csv":
         fields = [pa.field(f.name, pa.string()) if pa.types.is_list(f.type) else f for f in schema]
         schema = pa.schema(fields)

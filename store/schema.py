@@ -8,11 +8,19 @@ import duckdb
 from store.errors import SchemaError, cause
 from store.tables import create_statements
 
-VERSION = 1
+VERSION = 2
 
 # From each older version, the statements that lead to the next. A step stays here for good, as does a stored
 # file of its version under tests/stored.
-MIGRATIONS: dict[int, tuple[str, ...]] = {}
+MIGRATIONS: dict[int, tuple[str, ...]] = {
+    1: (
+        "ALTER TABLE steps ADD COLUMN explored INTEGER",
+        "ALTER TABLE steps ADD COLUMN explored_ms DOUBLE",
+    ),
+}
+
+# Columns that a version added, by table: an export of an older version lacks them, and they are null.
+ADDED: dict[int, dict[str, tuple[str, ...]]] = {2: {"steps": ("explored", "explored_ms")}}
 
 
 def stored_version(con: duckdb.DuckDBPyConnection) -> int:

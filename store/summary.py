@@ -90,7 +90,8 @@ def run_summary(con: duckdb.DuckDBPyConnection, run: str, arm: str | None = None
     """What `avlab show --json` prints of a run, or of one arm of it. JSON-safe; None where undefined.
 
     Rates are over blocks of kind "serve". `ece`, `log_loss`, `brier`, `auc` are those of the source that the
-    policy decides by; `raw_ece` that of the maximum probability used as it is. Raises UnknownRun.
+    policy decides by; `raw_ece` that of the maximum probability used as it is. `exploration` is None where nothing was
+    explored. Raises UnknownRun.
     """
     described = describe(con, run)
     all_blocks = blocks(con, run)
@@ -129,6 +130,7 @@ def run_summary(con: duckdb.DuckDBPyConnection, run: str, arm: str | None = None
         "positions": positions,
         **measures(scores(sums.sum(axis=0))),
         "raw_ece": measures(scores(raw.sum(axis=0)))["ece"],
+        "exploration": _exploration(con, run, [b["block"] for b in served]),
         "ledger_ms": _ledger(con, run, [b["block"] for b in served]),
         "blocks": all_blocks,
         "events": events_since(con, run).to_pylist(),
@@ -168,6 +170,21 @@ def _coefficients(con: duckdb.DuckDBPyConnection, run: str, arms: list[str]) -> 
         "intercepts": [row["intercept"] for row in last],
         "refits": last[0]["refit"],
     }
+
+
+def _exploration(con: duckdb.DuckDBPyConnection, run: str, chosen: list[int]) -> dict | None:
+    """What exploration cost over these blocks: explored and admitted draft tokens, steps, and milliseconds by the
+    cost table."""
+    found = rows(
+        con,
+        """
+        SELECT sum(explored)::BIGINT AS explored, sum(list_sum(admitted))::BIGINT AS admitted, count(*) AS steps,
+            sum(explored_ms) AS explored_ms
+        FROM steps WHERE run = $run::UUID AND block IN $blocks
+        """,
+        {"run": run, "blocks": chosen},
+    )[0]
+    return found if found["explored"] else None
 
 
 def _ledger(con: duckdb.DuckDBPyConnection, run: str, chosen: list[int]) -> dict:

@@ -57,6 +57,8 @@ TABLES: dict[str, dict[str, str]] = {
         "decide_ms": "DOUBLE",
         "report_ms": "DOUBLE",
         "idle_ms": "DOUBLE",
+        "explored": "INTEGER",  # these two since version 2; null in older runs
+        "explored_ms": "DOUBLE",
     },
     "coefficients": {  # one row a refit and position
         "run": "UUID",

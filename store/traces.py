@@ -44,8 +44,8 @@ def steps_since(
 
     Columns: bucket (its first step's number), width, block, step and time (of its last step), steps, seconds;
     means of running, waiting, target_tokens, budget, drafted, expected_tokens, expected_ms and of the six
-    `_ms`; sums of tokens, emitting, prompt_tokens, scheduled, admitted, accepted, labelled; tokens_per_s,
-    tokens_per_step.
+    `_ms`; sums of tokens, emitting, prompt_tokens, scheduled, admitted, accepted, labelled, explored, explored_ms;
+    tokens_per_s, tokens_per_step.
     """
     return table(
         con,
@@ -63,7 +63,8 @@ def steps_since(
             avg(idle_ms) AS idle_ms, sum(tokens)::BIGINT AS tokens, sum(emitting)::BIGINT AS emitting,
             sum(prompt_tokens)::BIGINT AS prompt_tokens, sum(list_sum(scheduled))::BIGINT AS scheduled,
             sum(list_sum(admitted))::BIGINT AS admitted, sum(list_sum(accepted))::BIGINT AS accepted,
-            sum(list_sum(labelled))::BIGINT AS labelled,
+            sum(list_sum(labelled))::BIGINT AS labelled, coalesce(sum(explored), 0)::BIGINT AS explored,
+            coalesce(sum(explored_ms), 0) AS explored_ms,
             sum(tokens) / nullif(sum(coalesce(seconds, s.time - b.time)), 0) AS tokens_per_s,
             sum(tokens) / nullif(sum(emitting), 0) AS tokens_per_step
         FROM timed AS s LEFT JOIN (SELECT block, time FROM blocks WHERE run = $run::UUID) AS b USING (block)

@@ -5,9 +5,10 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from avlab.engine.admission import Offer, make_policy
+from avlab.engine.admission import make_policy
 from avlab.engine.request import Finished, RequestError, Sequence
 from avlab.speculation.costs import CostTable
+from avlab.speculation.decision import Offer
 
 K = 3
 CONTEXT = 100
@@ -48,23 +49,25 @@ class StandInEngine:
     def step(self):
         while self.queue and len(self.sequences) < self.slots:
             request = self.queue.popleft()
-            self.sequences.append(Sequence(request, 0, list(request.tokens), np.ones(K)))
+            self.sequences.append(Sequence(request, 0, list(request.tokens), np.full(K, np.nan)))
             self.sequences[-1].admitted_at = self.clock()
         B = len(self.sequences)
         offer = Offer(
             scheduled=np.array([max(0, min(K, s.remaining - 1)) for s in self.sequences]),
             earlier=np.array([s.earlier for s in self.sequences]),
+            coins=self.draw.random(B),
             requests=B,
             emitting=B,
             other_tokens=B,
         )
-        depth = self.policy.depth(offer)
+        decision = self.policy.decide(offer)
+        depth = decision.drafted
         offer.scheduled = np.minimum(offer.scheduled, depth)
         feature = self.draw.normal(1, 2, (B, K))
         feature[:, depth:] = np.nan
         chance = 1 / (1 + np.exp(-feature))
         estimate = self.policy.estimate(feature, chance) if depth else None
-        admission = self.policy.admit(estimate, offer)
+        admission = self.policy.admit(decision, estimate, offer)
         position = np.arange(K)
         kept = (self.draw.random((B, K)) < chance) & (position < admission.admitted[:, None])
         accepted = np.cumprod(kept, axis=1).sum(1)
@@ -76,8 +79,7 @@ class StandInEngine:
             ms={"draft": 1.0, "verify": 8.0, "sample": 0.5, "decide": 0.25},
         )  # fmt: skip
         if depth:
-            if depth == K:
-                self.policy.observe(feature, accepted, admission.admitted, np.full(B, K))
+            self.policy.observe(feature, accepted, admission.admitted, np.full(B, K))
             report.slots = SimpleNamespace(
                 request=np.array([s.request.id for s in self.sequences]),
                 kind=[s.request.kind for s in self.sequences],
@@ -86,13 +88,13 @@ class StandInEngine:
                 estimate=estimate, head=chance[:, :depth],
                 label=np.where(labelled, position < accepted[:, None], -1).astype(np.int8),
             )  # fmt: skip
-        for s, n, row in zip(list(self.sequences), accepted, feature, strict=True):
+        for s, n, row in zip(list(self.sequences), accepted, range(B), strict=True):
             s.tokens += [7] * (n + 1)
             s.steps += 1
             s.drafts_accepted += int(n)
             s.last_token_at = self.clock()
             s.first_token_at = s.first_token_at or s.last_token_at
-            s.earlier = np.ones(K) if estimate is None else row
+            s.earlier = np.full(K, np.nan) if estimate is None else estimate[row]
             if s.remaining <= 0:
                 self.sequences.remove(s)
                 report.finished.append(Finished(s, "length"))

@@ -12,9 +12,10 @@ import numpy as np
 import stand_in_engine
 from stand_in_engine import StandInEngine
 
-from avlab.engine.admission import Offer, make_policy
+from avlab.engine.admission import make_policy
 from avlab.engine.request import Finished, Sequence
 from avlab.speculation.costs import CostTable
+from avlab.speculation.decision import Offer
 from avlab.speculation.features import probability
 from avlab.workers import messages as m
 from avlab.workers.entry import Order, work
@@ -55,7 +56,7 @@ class Engine(StandInEngine):
             raise RuntimeError("a fault in step 30")
         while self.queue and len(self.sequences) < self.slots:
             request = self.queue.popleft()
-            self.sequences.append(Sequence(request, 0, list(request.tokens), np.ones(self.K)))
+            self.sequences.append(Sequence(request, 0, list(request.tokens), np.full(self.K, np.nan)))
             self.sequences[-1].admitted_at = self.clock()
         return self._serve()
 
@@ -65,8 +66,9 @@ class Engine(StandInEngine):
         K, B = self.K, len(self.sequences)
         scheduled = np.array([max(0, min(K, s.remaining - 1)) for s in self.sequences])
         earlier = np.array([s.earlier for s in self.sequences])
-        offer = Offer(scheduled=scheduled, earlier=earlier, requests=B, emitting=B, other_tokens=B)
-        depth = self.policy.depth(offer)
+        offer = Offer(scheduled, earlier, self.draw.random(B), requests=B, emitting=B, other_tokens=B)
+        decision = self.policy.decide(offer)
+        depth = decision.drafted
         offer.scheduled = np.minimum(offer.scheduled, depth)
         kinds = [s.request.kind for s in self.sequences]
         ease = np.array([EASE.get(kind, 0.0) for kind in kinds])[:, None]
@@ -74,7 +76,7 @@ class Engine(StandInEngine):
         feature[:, depth:] = np.nan
         chance = probability(0.75 * feature + 0.6 * ease - 0.1 * np.arange(K))
         estimate = self.policy.estimate(feature, chance) if depth else None
-        admission = self.policy.admit(estimate, offer)
+        admission = self.policy.admit(decision, estimate, offer)
         position = np.arange(K)
         kept = (self.draw.random((B, K)) < chance) & (position < admission.admitted[:, None])
         accepted = np.cumprod(kept, axis=1).sum(1)
@@ -89,8 +91,7 @@ class Engine(StandInEngine):
             ms={"draft": draft, "verify": verify * self.draw.uniform(0.97, 1.08), "sample": 1.2, "decide": 0.4},
         )  # fmt: skip
         if depth:
-            if depth == K:
-                self.policy.observe(feature, accepted, admission.admitted, np.full(B, K))
+            self.policy.observe(feature, accepted, admission.admitted, np.full(B, K))
             report.slots = SimpleNamespace(
                 request=np.array([s.request.id for s in self.sequences]), kind=kinds,
                 temperature=np.array([s.request.temperature for s in self.sequences]),
@@ -104,7 +105,7 @@ class Engine(StandInEngine):
             s.drafts_accepted += int(n)
             s.last_token_at = self.clock()
             s.first_token_at = s.first_token_at or s.last_token_at
-            s.earlier = np.ones(K) if estimate is None else estimate[row]
+            s.earlier = np.full(K, np.nan) if estimate is None else estimate[row]
             if s.remaining <= 0:
                 self.sequences.remove(s)
                 report.finished.append(Finished(s, "length"))

@@ -45,7 +45,7 @@ def serve(order: Order) -> str:
             raise WorkerError("The engine failed: a fault in step 3.")
         time.sleep(0.02)
         slots = ((2, 2), (2, 1), (1, 1), (2, 1))
-        times = (3.5, 20.0, 1.0, 15.0, 1.0, 0.5, 0.1, 0.0)
+        times = (3.5, 20.0, 1.0, 15.0, 1.0, 0.5, 0.1, 0.0, 0, 0.0)
         outbox.put(m.Steps([m.Step(order.step, order.clock(), 0, 2, 0, 2, 0, 5, 2, 3, 4, *slots, *times)]))
         order.step += 1
     return "done"

@@ -59,6 +59,8 @@ def step(number: int, block: int = 0, **changes) -> m.Step:
         "decide_ms": 5.0,
         "report_ms": 2.0,
         "idle_ms": 8.0,
+        "explored": 2,
+        "explored_ms": 1.5,
     }
     return m.Step(**(fields | changes))
 

@@ -9,9 +9,9 @@ SURE, FLAT, LEANING = np.array([0.9, 0.1, 0.0]), np.array([0.4, 0.3, 0.3]), np.a
 MAXIMUM = SCORES["maximum probability"]
 
 
-def step(*rows, tokens=None, earlier=None):
+def step(*rows, tokens=None, earlier=None, coins=()):
     tokens = tokens or tuple((0,) * len(own) for own in rows)
-    return Step(((0,),) * len(rows), tokens, rows, earlier)
+    return Step(((0,),) * len(rows), tokens, rows, earlier, coins)
 
 
 def test_scores_of_a_row():
@@ -74,6 +74,9 @@ def test_ties_by_chance_share_the_last_places_evenly():
 
 
 def test_exploration_verifies_some_requests_in_full():
-    ways = with_exploration(fixed(1), 0.1).admit(step((SURE, SURE), (SURE, SURE)))
-    assert sum(chance for chance, _ in ways) == pytest.approx(1.0)
-    assert {lengths: chance for chance, lengths in ways}[2, 1] == pytest.approx(0.09)
+    rule, chances = with_exploration(fixed(1), 0.1), {}
+    for chance, coins in rule.toss(2):
+        [(weight, lengths)] = rule.admit(step((SURE, SURE), (SURE, SURE), coins=coins))
+        chances[lengths] = chance * weight
+    assert chances == pytest.approx({(1, 1): 0.81, (2, 1): 0.09, (1, 2): 0.09, (2, 2): 0.01})
+    assert with_exploration(fixed(1), 0.0).toss(2) == [(1.0, (False, False))]

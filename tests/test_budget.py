@@ -112,3 +112,30 @@ def test_depth_and_budget_are_chosen_together():
     # the third slot adds nothing: of two depths as good, the smaller
     survivals[:, 2] = 0.0
     assert choose_depth_and_budget(survivals, [3, 3], free, verify, 2, 2, 2) == (2, 4)
+
+
+@given(
+    arrays.arrays(np.float64, (3, 4), elements=st.one_of(st.sampled_from([0.0, 0.5, 1.0]), st.floats(0, 1))),
+    arrays.arrays(np.int64, 3, elements=st.integers(0, 4)),
+    arrays.arrays(np.float64, 5, elements=st.floats(0, 5)),
+    arrays.arrays(np.float64, 12, elements=st.floats(0.01, 3)),
+)
+def test_depth_and_budget_are_the_best_of_all_pairs(estimates, scheduled, deeper, increments):
+    """Against the objective of each depth by itself; the verify table ends before every slot could be verified."""
+    survivals, verify = survival(estimates), np.cumsum(increments)
+    draft = np.tile(np.cumsum(deeper), (4, 1))
+    curves = [
+        objective(offered(survivals[:, :depth], scheduled), draft[:, depth], verify, 3, 3, 3)
+        for depth in range(5)
+    ]
+    depth = int(np.argmax([curve.max() for curve in curves]))
+    assert choose_depth_and_budget(survivals, scheduled, draft, verify, 3, 3, 3) == (
+        depth,
+        peak(curves[depth]),
+    )
+
+
+def test_depth_and_budget_need_tables_that_fit_the_step():
+    for requests, other in ((2, 1), (1, 5)):
+        with pytest.raises(ValueError, match="profile larger sizes"):
+            choose_depth_and_budget([[0.9]], [1], np.zeros((2, 2)), [1.0] * 5, requests, 1, other)

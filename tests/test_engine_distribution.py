@@ -86,6 +86,8 @@ PLAIN, CUT = (1.0, 0, 1.0), (0.7, 2, 0.9)
         ("block", "adaptive:head", CUT),
         ("llama", "adaptive", PLAIN),
         ("llama", "fixed:2", CUT),
+        ("block", "adaptive+depth+explore=0.3", PLAIN),
+        ("llama", "adaptive:raw+depth", PLAIN),
     ],
 )
 def test_samples_follow_the_targets_law(models, drafter, arm, sampling):
@@ -104,7 +106,9 @@ def test_samples_follow_the_targets_law(models, drafter, arm, sampling):
     slots = [r.slots for r in reports if r.slots is not None]
     accepted = sum(s.accepted.sum() for s in slots)
     assert 0.1 * N < accepted < sum(s.admitted.sum() for s in slots)
-    if arm.startswith("adaptive") and length == 5:  # some drafts were trimmed, some were not
+    if "+depth" in arm and length == 5:
+        assert len({r.drafted for r in reports if r.admission}) > 1
+    elif arm.startswith("adaptive") and length == 5:  # some drafts were trimmed, some were not
         scheduled, admitted = (
             np.concatenate([getattr(s, n) for s in slots]) for n in ("scheduled", "admitted")
         )

@@ -18,6 +18,7 @@ from avlab.speculation.estimator import Coefficients, RoundStatistics, refit
 from avlab.speculation.features import max_log_odds
 
 V, K = LLAMA["vocab_size"], 4
+DEPTH = "adaptive+depth+explore=0.2"
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +41,7 @@ def asked(n=20, temperature=1.0):
 
 
 @pytest.mark.parametrize("target", ["target", "end"])
-@pytest.mark.parametrize("arm", ["adaptive", "adaptive:raw", "fixed:2", "fixed:4", "verify:2"])
+@pytest.mark.parametrize("arm", ["adaptive", "adaptive:raw", "fixed:2", "fixed:4", "verify:2", DEPTH])
 @pytest.mark.parametrize("drafter", ["block", "llama"])
 def test_every_slot_of_a_step_is_accounted_for(models, target, drafter, arm):
     engine = make_engine(
@@ -76,6 +77,54 @@ def test_every_slot_of_a_step_is_accounted_for(models, target, drafter, arm):
             said[i] += len(tokens)
     assert rejected > 20
     assert ended > 0 or target == "target"
+
+
+def test_depth_moves_and_what_is_not_drafted_is_not_known_later(models):
+    """Estimates of the next decision are those of the positions that this step drafted."""
+    engine = make_engine(models["target"], "block", models["block"], "adaptive+depth", slots=6)
+    _, reports = serve(engine, asked(40))
+    drafted = [r.drafted for r in reports if r.admission]
+    assert len(set(drafted)) > 1
+    for r in reports:
+        if r.slots is not None:
+            assert r.drafted and r.slots.tokens.shape[1] == r.drafted
+            assert np.isfinite(r.slots.estimate[:, : r.drafted]).all()
+            assert np.isnan(r.slots.estimate[:, r.drafted :]).all()
+
+
+def test_a_fixed_arm_leaves_no_old_estimates_behind(models):
+    engine = make_engine(models["target"], "block", models["block"], "adaptive")
+    for request in asked(8):
+        request.max_new_tokens = 40
+        engine.add(request)
+    for arm, known in (("adaptive", True), ("fixed:2", False), ("adaptive", True), ("none", False)):
+        engine.set_policy(Arm.parse(arm))
+        engine.step()
+        engine.step()
+        assert all(np.isfinite(s.earlier).all() == known for s in engine.sequences)
+
+
+def test_what_is_explored_is_what_the_ranking_would_not_have_admitted(models):
+    """Two engines with the same coins, told the same: with a chance of one, everything beyond the ranking."""
+    reports = {}
+    for arm in ("adaptive:raw", "adaptive:raw+explore=1"):
+        engine = make_engine(models["target"], "block", models["block"], arm, bump=1.0)
+        reports[arm] = next(r for r in serve(engine, asked(8))[1] if r.slots is not None and r.running == 8)
+    plain, explored = reports.values()
+    assert explored.slots.admitted.tolist() == explored.slots.scheduled.tolist()
+    assert explored.admission.budget == plain.admission.budget
+    assert explored.admission.explored == (plain.slots.scheduled - plain.slots.admitted).sum() >= 0
+
+
+def test_the_same_seeds_give_the_same_tokens_under_both_switches(models):
+    said = [
+        [
+            r.emitted
+            for r in serve(make_engine(models["target"], "block", models["block"], DEPTH), asked(12))[1]
+        ]
+        for _ in range(2)
+    ]
+    assert said[0] == said[1]
 
 
 def test_fixed_arms_differ_in_what_they_draft(models):
@@ -140,15 +189,15 @@ def test_features_are_those_of_the_drafts_rows(models):
 def test_a_request_carries_its_estimates_to_the_next_budget(models):
     engine = make_engine(models["target"], "block", models["block"], "adaptive", slots=3)
     offers, policy = [], engine.policy
-    admit = policy.admit
-    policy.admit = lambda estimate, offer: offers.append(offer) or admit(estimate, offer)
+    decide = policy.decide
+    policy.decide = lambda offer: offers.append(offer) or decide(offer)
     _, reports = serve(engine, asked(9))
     last = {}
     for offer, report in zip(offers, [r for r in reports if r.slots is not None], strict=True):
         for i, earlier, estimate in zip(
             report.slots.request, offer.earlier, report.slots.estimate, strict=True
         ):
-            np.testing.assert_array_equal(earlier, last.get(i, np.ones(K)))
+            np.testing.assert_array_equal(earlier, last.get(i, np.full(K, np.nan)))
             last[i] = estimate
 
 
@@ -157,10 +206,7 @@ def test_a_new_request_may_start_from_the_running_mean(models):
         models["target"], "block", models["block"], "adaptive", slots=2, new_request="running-mean"
     )
     serve(engine, asked(8))
-    assert (engine.mean_estimate < 1).all()
-    engine.add(Request(99, [1], 5))
-    engine.step()
-    np.testing.assert_array_equal(engine.sequences[0].earlier, engine.mean_estimate)
+    assert (engine.policy.mean_estimate < 1).all()
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
@@ -200,9 +246,10 @@ def test_a_shallow_draft_is_the_head_of_a_deep_one(models, drafter):
         shallow = propose(depth)
         assert shallow.tokens.tolist() == deep.tokens[:, :depth].tolist()
         np.testing.assert_allclose(shallow.rows, deep.rows[:, :depth], atol=1e-6)
-        np.testing.assert_allclose(shallow.feature, deep.feature[:, :depth], atol=1e-4)
+        np.testing.assert_allclose(shallow.feature[:, :depth], deep.feature[:, :depth], atol=1e-4)
+        assert np.isnan(shallow.feature[:, depth:]).all()
         if deep.head is not None:
-            np.testing.assert_allclose(shallow.head, deep.head[:, :depth], atol=1e-6)
+            np.testing.assert_allclose(shallow.head[:, :depth], deep.head[:, :depth], atol=1e-6)
 
 
 class Parrot:

@@ -14,7 +14,8 @@ from avlab.engine.target import Target
 from avlab.policies import Arm
 
 V, N = LLAMA["vocab_size"], 16
-ARMS = ("adaptive", "adaptive:raw", "adaptive:head", "fixed:1", "fixed:4", "verify:2")
+SWITCHED = ("adaptive+depth", "adaptive+explore=0.2", "adaptive+depth+explore=0.2")
+ARMS = ("adaptive", "adaptive:raw", "adaptive:head", "fixed:1", "fixed:4", "verify:2", *SWITCHED)
 
 
 @pytest.fixture(scope="module")
@@ -197,7 +198,9 @@ def test_slots_full_means_waiting_in_line(models, truth):
 @pytest.mark.parametrize("drafter", ["block", "llama"])
 def test_a_policy_switch_between_steps_changes_no_greedy_output(models, truth, drafter):
     engine = make_engine(models["target"], drafter, models[drafter], "none", slots=6)
-    arms = itertools.cycle(["none", "adaptive", "fixed:4", "none", "verify:2", "adaptive:raw", "fixed:1"])
+    arms = itertools.cycle(
+        ["none", "adaptive", "fixed:4", SWITCHED[2], "none", "verify:2", "adaptive:raw", "fixed:1"]
+    )
     for request in requests(N):
         engine.add(request)
     finished, arms_seen = {}, set()

@@ -145,6 +145,20 @@ def read(folder, table):
     return pa.parquet.read_table(folder / f"{table}.parquet")
 
 
+def test_an_export_of_the_first_version_is_still_imported(source, target, tmp_path):
+    """It lacks the columns that came later; they are null."""
+    con, run = source
+    folder = tmp_path / "out"
+    export_run(con, run, folder)
+    rewrite(folder, "steps", read(folder, "steps").drop_columns(["explored", "explored_ms"]))
+    with pytest.raises(TransferError, match="other columns"):
+        import_run(target, folder)
+    change(folder, lambda manifest: manifest.update(schema_version=1))
+    import_run(target, folder)
+    kept = target.cursor().execute("SELECT count(*), count(explored), count(tokens) FROM steps").fetchall()
+    assert kept == [(40, 0, 40)]
+
+
 FORGERIES = {
     "no manifest": (lambda f: (f / "manifest.json").unlink(), "not an exported run"),
     "huge manifest": (lambda f: (f / "manifest.json").write_text(" " * (2 << 20)), "not an exported run"),

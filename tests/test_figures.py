@@ -27,6 +27,8 @@ def steps(count=100):
         "accepted": 4,
         "labelled": 5,
         "steps": 1,
+        "explored": 2,
+        "explored_ms": 0.25,
     }
     fixed |= {"seconds": 0.1, "running": 4.0, "waiting": 1.0, "target_tokens": 10.0}
     fixed |= {
@@ -207,6 +209,19 @@ def test_the_objective_has_its_peak_where_the_engine_would_put_it():
     assert "No step" in texts(budget.objective_curve(None, TABLES))[0]
 
 
+def test_only_drafts_of_the_profiled_depth_are_compared_with_its_cost():
+    profile = {"form": ["table"] * 3, "phase": ["draft"] * 3, "size": [0, 1, 2], "ms": [0.0, 4.0, 5.0]}
+    medians = {
+        "phase": ["draft", "draft"],
+        "size": [2, 2],
+        "depth": [1.0, 3.0],
+        "ms": [2.0, 5.1],
+        "steps": [9, 9],
+    }
+    figure = budget.costs(numbers.arrays(profile), numbers.arrays(medians), "draft", 3)
+    assert [list(trace.y) for trace in figure.data if trace.name == "median while serving"] == [[5.1]]
+
+
 def test_the_heat_map_has_a_row_a_request():
     lengths = {"step": np.array([3, 3, 4]), "request": np.array([1, 2, 2]), "admitted": np.array([2, 0, 5])}
     grid = budget.admitted_map(lengths).data[0].z
@@ -243,7 +258,7 @@ def test_comparison_is_in_percent_of_the_baseline():
         lambda: calibration.reliability_diagram({}),
         lambda: calibration.by_position({}),
         lambda: calibration.over_time({}, "ece", None),
-        lambda: budget.costs({}, {}, "verify"),
+        lambda: budget.costs({}, {}, "verify", 3),
         lambda: budget.admitted_map({}),
         lambda: budget.budgets({}),
         lambda: compare.frontier([]),
@@ -274,8 +289,20 @@ FLAT, STEEP = np.full(200, 20.0), np.arange(200.0) + 1
         (("fixed:4", 100, 1000, 1000, 20, FLAT), ""),
         (("adaptive", 10, 100, 100, 20, FLAT), ""),
         (("adaptive", 100, 0, 0, 20, FLAT), ""),
+        (("adaptive+depth", 100, 0, 0, 20, FLAT), "adaptive+depth+explore"),
+        (("adaptive+depth+explore=0.02", 100, 50, 50, 20, FLAT), "now and then."),
+        (("adaptive+depth", 100, 1000, 1000, 20, FLAT), ""),
     ],
 )
 def test_a_banner_says_when_nothing_is_trimmed_or_nothing_admitted(arguments, word):
     found = diagnosis.sentence(*arguments)
     assert word in found and bool(found) == bool(word)
+
+
+def test_what_exploration_costs_is_one_sentence():
+    found = diagnosis.exploration(numbers.headline(steps(), BLOCKS))
+    assert found == (
+        "Exploration verified 160 draft tokens beyond the ranking: 33.3% of those admitted, 2.00 a step, for 0.25 ms a "
+        "step by the cost table."
+    )
+    assert diagnosis.exploration(numbers.headline({}, [])) == ""

@@ -83,7 +83,7 @@ def test_the_engine_names_no_draw_twice(tmp_path, monkeypatch):
     engine = make_engine(target, "block", drafter, "adaptive", slots=4, bump=1.0, prompt_chunk=8)
     for i in range(9):
         engine.add(Request(i, [i + 1] * (3 + 5 * i), 12, seed=i))
-    arms, emitted = ["adaptive", "none", "fixed:2", "verify:1"], 0
+    arms, emitted = ["adaptive", "none", "fixed:2", "adaptive+depth+explore=0.3"], 0
     while engine.running or engine.waiting:
         engine.set_policy(Arm.parse(arms[engine.step_number // 2 % 4]))
         emitted += engine.step().emitting

@@ -132,8 +132,26 @@ def test_what_a_policy_does_not_define_is_null_and_json_holds_all(lab):
     summary = queries.run_summary(con, run)
     assert summary["tokens_per_s"] == pytest.approx(80.0)
     assert summary["tokens_per_s_per_user"] is None and summary["positions"] == []
+    assert empty["exploration"] is None
     for answer in (empty, summary, queries.runs(con), queries.describe(con, run)):
         json.dumps(answer, allow_nan=False)
+
+
+def test_what_exploration_cost_is_summed_over_what_was_served(lab):
+    none = frames.steps(5, 9, 1, explored=0, explored_ms=0.0)
+    con, run = lab(
+        frames.hello(),
+        frames.block(0),
+        frames.steps(0, 5),
+        frames.block(1, "fixed:3", step=5, time=0.5),
+        none,
+    )
+    assert queries.run_summary(con, run, "adaptive")["exploration"] == {
+        "explored": 10, "admitted": 35, "steps": 5, "explored_ms": 7.5
+    }  # fmt: skip
+    assert queries.run_summary(con, run, "fixed:3")["exploration"] is None
+    trace = queries.steps_since(con, run, max_points=2).to_pydict()
+    assert (sum(trace["explored"]), sum(trace["explored_ms"])) == (10, 7.5)
 
 
 def test_a_summary_of_one_arm_of_several(lab):

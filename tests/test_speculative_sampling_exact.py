@@ -10,6 +10,7 @@ from hypothesis.extra import numpy as arrays
 
 from avlab.speculation.admission_rules import (
     SCORES,
+    adaptive,
     by_cost,
     by_prefix,
     drawn_token_probability,
@@ -20,6 +21,8 @@ from avlab.speculation.admission_rules import (
 )
 from avlab.speculation.auditing import sample_outputs
 from avlab.speculation.budget import first_peak
+from avlab.speculation.costs import CostTable
+from avlab.speculation.decision import Offer, admit, decide
 from avlab.speculation.exact import (
     Pair,
     Rule,
@@ -113,6 +116,76 @@ def test_early_stopping_keeps_the_target_with_this_steps_estimates(pair, score, 
 @given(pairs(4, 3), st.sampled_from(SOUND_SCORES), st.floats(0, 1), st.floats(0, 1))
 def test_thresholds_on_the_row_and_a_blind_coin_keep_the_target(pair, score, cut, share):
     assert bend(pair, with_exploration(threshold(score, cut), share)) < 1e-12
+
+
+def step_costs(deeper, increments) -> CostTable:
+    """Any costs of a draft by depth, and of the target's pass by tokens, neither convex."""
+    return CostTable(np.tile(np.cumsum(deeper), (3, 1)), 0.1 + np.cumsum(increments))
+
+
+SWITCHES = st.tuples(
+    st.booleans(), st.sampled_from([0.0, 0.02, 0.3, 1.0]), st.sampled_from([1.0, None])
+)  # depth, explore, what an unknown slot counts as
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    pairs(3, 3),
+    st.sampled_from(SOUND_SCORES),
+    arrays.arrays(np.float64, 4, elements=st.floats(0, 2)),
+    arrays.arrays(np.float64, 9, elements=st.floats(0, 1)),
+    SWITCHES,
+)
+def test_adaptive_depth_and_exploration_keep_the_target(pair, score, deeper, increments, switches):
+    rule = adaptive(score, step_costs(deeper, increments), *switches)
+    assert bend(pair, rule, length=3) < 1e-12
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    pairs(2, 2),
+    st.sampled_from(SOUND_SCORES),
+    arrays.arrays(np.float64, 4, elements=st.floats(0, 2)),
+    arrays.arrays(np.float64, 9, elements=st.floats(0, 1)),
+    SWITCHES,
+)
+def test_adaptive_depth_and_exploration_with_two_requests(pair, score, deeper, increments, switches):
+    rule = adaptive(score, step_costs(deeper, increments), *switches)
+    assert bend(pair, rule, starts=(0, 1), length=2) < 1e-12
+
+
+@pytest.mark.parametrize("explore", [0.0, 0.3])
+@pytest.mark.parametrize("choose_depth", [False, True])
+@pytest.mark.parametrize("price", [0.0, 0.4, 0.9, 1.1])
+def test_all_equal_survivals_keep_the_target_under_both_switches(choose_depth, explore, price):
+    """Certain rows: every survival is 1; the price of a token moves depth and budget through all their values."""
+    pair = Pair.markov([[0.3, 0.7], [0.6, 0.4]], [[1.0, 0.0], [0.0, 1.0]], 2)
+    costs = step_costs([0.0, 0.1, 0.3, 0.1], 1.0 + price * np.arange(9))
+    rule = adaptive(SCORES["maximum probability"], costs, choose_depth, explore)
+    assert bend(pair, rule, starts=(0, 1), length=3) < 1e-12
+
+
+def test_depth_from_this_steps_estimates_bends_the_output(knee):
+    """The same functions, told this step's estimates as though they were the earlier ones."""
+    pair, cost = knee
+    costs = CostTable(np.tile([0.0, 0.05, 0.05], (2, 1)), np.array([0.0, *cost]))
+
+    def admitted(step):
+        now = np.array([[row.max() for row in step.rows[0]]])
+        offer = Offer(np.array([2]), now, np.zeros(1), 1, 1, 1)
+        decision = decide(offer, np.ones(2), costs, True, np.array([False]))
+        return [(1.0, tuple(admit(decision, now, offer.scheduled)[0].tolist()))]
+
+    assert bend(pair, Rule(admitted), starts=(1,), length=1, steps=1) > 0.1
+    sound = adaptive(SCORES["maximum probability"], costs, choose_depth=True)
+    assert bend(pair, sound, starts=(1,)) < 1e-12
+
+
+def test_a_coin_that_knows_the_draft_bends_the_output():
+    """What the coin must not be: one and the same as the draft's noise."""
+    pair = Pair.parallel([[0.5, 0.5]] * 2, [[[0.2, 0.8]]] * 2)
+    rule = Rule(lambda step: [(1.0, (int(step.tokens[0][0] == 0),))])
+    np.testing.assert_allclose(output_distribution(pair, rule, steps=1), [0.6, 0.4], atol=1e-12)
 
 
 @pytest.mark.parametrize("budget", range(5))

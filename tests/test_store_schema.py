@@ -104,22 +104,24 @@ def test_older_file_is_migrated_in_one_piece(tmp_path, monkeypatch):
     with Recorder(path) as recorder:
         for envelope in frames.envelopes(frames.whole_run(), run):
             recorder.record(envelope)
-    monkeypatch.setattr(schema, "VERSION", 3)
-    monkeypatch.setattr(
-        schema, "MIGRATIONS", {1: ("ALTER TABLE runs ADD COLUMN place VARCHAR",), 2: ("ALTER TABLE nowhere",)}
-    )
-    with pytest.raises(SchemaError, match=r"from schema version 1 to 3.*unchanged"):
+    now = schema.VERSION
+    monkeypatch.setattr(schema, "VERSION", now + 2)
+    steps = {now: ("ALTER TABLE runs ADD COLUMN place VARCHAR",), now + 1: ("ALTER TABLE nowhere",)}
+    monkeypatch.setattr(schema, "MIGRATIONS", steps)
+    with pytest.raises(SchemaError, match=rf"from schema version {now} to {now + 2}.*unchanged"):
         Database(path)
-    with pytest.raises(SchemaError, match="schema version 1, this avlab reads 3: open it once for writing"):
+    with pytest.raises(
+        SchemaError, match=f"version {now}, this avlab reads {now + 2}: open it once for writing"
+    ):
         connect_reader(path)
-    schema.MIGRATIONS[2] = ("UPDATE runs SET place = 'here'",)
+    steps[now + 1] = ("UPDATE runs SET place = 'here'",)
     with Database(path) as database:
         con = database.cursor()
         assert con.execute("SELECT place FROM runs").fetchall() == [("here",)]
-        assert con.execute("SELECT version FROM meta ORDER BY rowid").fetchall() == [(1,), (3,)]
+        assert con.execute("SELECT version FROM meta ORDER BY rowid").fetchall() == [(now,), (now + 2,)]
         assert con.execute("SELECT count(*) FROM steps").fetchall() == [(40,)]
-    del schema.MIGRATIONS[2]
-    monkeypatch.setattr(schema, "VERSION", 4)
+    del steps[now + 1]
+    monkeypatch.setattr(schema, "VERSION", now + 3)
     with pytest.raises(SchemaError, match="knows no way"):
         Database(path)
 
@@ -142,6 +144,7 @@ def test_stored_file_of_each_version_still_reads(stored, tmp_path):
         assert summary["tokens_per_s"] == pytest.approx(80.0)
         assert summary["slope"] == 0.8
         assert summary["ece"] == pytest.approx(0.08938, abs=1e-5)
+        assert (summary["exploration"] is None) == (stored.name == "schema_1.duckdb.gz")
         for table, columns in TABLES.items():
             assert con.execute(f"SELECT count(*) > 0 FROM {table}").fetchall() == [(True,)], table
             con.execute(f"SELECT {', '.join(chr(34) + c + chr(34) for c in columns)} FROM {table}").fetchall()

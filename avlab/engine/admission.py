@@ -1,6 +1,8 @@
 """Policies: how many drafts to make this step, and which of them the target verifies.
 
-A policy is the one thing an A/B switches. Each is a few lines; the mathematics stands in `avlab.speculation`.
+A policy is the one thing an A/B switches. It speaks three times in a step: `decide` before anything is drafted, from
+what earlier steps and coins say; `estimate` once the draft is there; `admit`, to say which slots are verified. The
+mathematics stands in `avlab.speculation.decision`.
 """
 
 from dataclasses import dataclass
@@ -8,34 +10,24 @@ from dataclasses import dataclass
 import numpy as np
 
 from avlab.policies import Arm, PolicyError
-from avlab.speculation.allocation import allocate
-from avlab.speculation.budget import choose_budget, expected_tokens, offered, survival
 from avlab.speculation.costs import CostTable
+from avlab.speculation.decision import Decision, Offer, admit, decide, running_mean
 from avlab.speculation.estimator import OnlineEstimator, Refit
 from avlab.speculation.features import probability
 
 
 @dataclass(slots=True)
-class Offer:
-    """What a policy decides on. B requests are ready to draft; the pass also holds other tokens.
-
-    scheduled: [B] the most drafts each request may be offered. earlier: [B, K] estimates of the step before.
-    emitting: requests that will emit a token this step. other_tokens: prompt and newest tokens of the pass.
-    """
-
-    scheduled: np.ndarray
-    earlier: np.ndarray
-    requests: int
-    emitting: int
-    other_tokens: int
-
-
-@dataclass(slots=True)
 class Admission:
-    """admitted: [B] prefix lengths. budget: drafts meant to be verified. The expectations are nan without estimates."""
+    """admitted: [B] prefix lengths. budget: drafts meant to be verified. The expectations are nan without estimates.
+
+    explored: draft tokens admitted beyond the ranking; explored_ms: what they, and drafting deeper for them, cost by
+    the cost table. expected_ms is with them, expected_tokens without.
+    """
 
     admitted: np.ndarray
     budget: int
+    explored: int = 0
+    explored_ms: float = 0.0
     expected_tokens: float = float("nan")
     expected_ms: float = float("nan")
 
@@ -48,15 +40,15 @@ class FixedLength:
         self.verified = arm.k
         self.drafted = {"none": 0, "fixed": arm.k, "verify": K}[arm.kind]
 
-    def depth(self, offer: Offer) -> int:
-        return self.drafted
+    def decide(self, offer: Offer) -> Decision:
+        budget = int(np.minimum(offer.scheduled, self.verified).sum())
+        return Decision(self.drafted, self.drafted, budget, np.zeros(len(offer.scheduled), dtype=bool))
 
     def estimate(self, feature: np.ndarray, head: np.ndarray | None) -> None:
         return None
 
-    def admit(self, estimate: np.ndarray | None, offer: Offer) -> Admission:
-        admitted = np.minimum(offer.scheduled, self.verified)
-        return Admission(admitted, int(admitted.sum()))
+    def admit(self, decision: Decision, estimate: np.ndarray | None, offer: Offer) -> Admission:
+        return Admission(np.minimum(offer.scheduled, self.verified), decision.budget)
 
     def observe(
         self, feature: np.ndarray, accepted: np.ndarray, admitted: np.ndarray, limit: np.ndarray
@@ -70,31 +62,44 @@ class FixedLength:
 class AdaptiveVerification:
     """vLLM's rule: the budget from the estimates of the step before, its slots by this step's estimates.
 
-    Estimates come from the online estimator, a confidence head, or the maximum probability as it is.
+    Estimates come from the online estimator, a confidence head, or the maximum probability as it is. `+depth` chooses
+    the depth of the draft with the budget; `+explore` verifies a request in full when its coin falls so.
+    new_request: what a slot without an earlier estimate counts as, "one" or "running-mean"; the latter under `+depth`.
     """
 
-    def __init__(self, arm: Arm, K: int, costs: CostTable, interval: int):
-        self.arm, self.K, self.costs = arm, K, costs
+    def __init__(self, arm: Arm, K: int, costs: CostTable, interval: int, new_request: str):
+        self.arm, self.costs = arm, costs
+        self.by_mean = arm.depth or new_request == "running-mean"
+        self.mean_estimate = np.ones(K)  # [K] over earlier steps
         self.estimator = OnlineEstimator(K, interval=interval) if arm.learns else None
 
-    def depth(self, offer: Offer) -> int:
-        return self.K
+    def decide(self, offer: Offer) -> Decision:
+        """Settle depth, budget and exploration of the step, before anything is drafted."""
+        self.mean_estimate = running_mean(self.mean_estimate, offer.earlier)
+        unknown = self.mean_estimate if self.by_mean else np.ones_like(self.mean_estimate)
+        return decide(offer, unknown, self.costs, self.arm.depth, offer.coins < self.arm.explore)
 
     def estimate(self, feature: np.ndarray, head: np.ndarray | None) -> np.ndarray | None:
-        """[B, K] acceptance estimates of this step's drafts."""
+        """[B, K] acceptance estimates of this step's drafts, nan where feature and head are."""
         if self.arm.source == "head":
             return head
         return probability(feature) if self.estimator is None else self.estimator.predict(feature)
 
-    def admit(self, estimate: np.ndarray | None, offer: Offer) -> Admission:
-        assert estimate is not None  # an adaptive arm always drafts, and drafts always come with estimates
-        draft, verify = self.costs.draft_at(self.K), self.costs.verify
-        before = offered(survival(offer.earlier), offer.scheduled)
-        requests, others = offer.requests, offer.other_tokens
-        budget = choose_budget(before, draft, verify, requests, offer.emitting, others)
-        expected = float(expected_tokens(before, offer.emitting)[budget])
-        cost = float(draft[requests] + verify[others + budget])
-        return Admission(allocate(survival(estimate), offer.scheduled, budget), budget, expected, cost)
+    def admit(self, decision: Decision, estimate: np.ndarray | None, offer: Offer) -> Admission:
+        """Prefix lengths. Without estimates nothing was drafted, and nothing is admitted."""
+        if estimate is None:
+            estimate = np.full(offer.earlier.shape, np.nan)
+        ranked, admitted = admit(decision, estimate, offer.scheduled)
+        plain, whole = (offer.other_tokens + int(lengths.sum()) for lengths in (ranked, admitted))
+        milliseconds = self.costs.step(offer.requests, decision.drafted, whole)
+        return Admission(
+            admitted=admitted,
+            budget=decision.budget,
+            explored=whole - plain,
+            explored_ms=milliseconds - self.costs.step(offer.requests, decision.depth, plain),
+            expected_tokens=decision.expected_tokens,
+            expected_ms=milliseconds,
+        )
 
     def observe(
         self, feature: np.ndarray, accepted: np.ndarray, admitted: np.ndarray, limit: np.ndarray
@@ -110,7 +115,7 @@ class AdaptiveVerification:
 Policy = FixedLength | AdaptiveVerification
 
 
-def make_policy(arm: Arm, K: int, costs: CostTable, interval: int) -> Policy:
+def make_policy(arm: Arm, K: int, costs: CostTable, interval: int, new_request: str = "one") -> Policy:
     """The policy an arm names. Raises PolicyError for one this drafter cannot serve."""
     if K == 0 and arm.kind != "none":
         raise PolicyError(
@@ -120,6 +125,4 @@ def make_policy(arm: Arm, K: int, costs: CostTable, interval: int) -> Policy:
         raise PolicyError(f"policy {arm} asks for {arm.k} drafts; this drafter makes at most {K}.")
     if arm.kind != "adaptive":
         return FixedLength(arm, K)
-    if arm.depth or arm.explore:
-        raise PolicyError(f"policy {arm}: +depth and +explore are not served yet; use adaptive:{arm.source}.")
-    return AdaptiveVerification(arm, K, costs, interval)
+    return AdaptiveVerification(arm, K, costs, interval, new_request)

@@ -25,7 +25,8 @@ from avlab.speculation.estimator import REFIT_INTERVAL, labels
 class EngineConfig:
     """slots: requests served at once. prompt_chunk: prompt tokens computed a step, beside decoding.
 
-    new_request: what a request without an earlier estimate counts as: "one" (vLLM's rule) or "running-mean".
+    new_request: what a request without an earlier estimate counts as: "one" (vLLM's rule) or "running-mean" (always
+    under `+depth`).
     """
 
     slots: int = 64
@@ -57,7 +58,6 @@ class Engine:
         self.policies: dict[str, Policy] = {}
         self.clock = time.monotonic
         self.step_number = 0
-        self.mean_estimate = np.ones(self.K)  # running mean by position, for --new-request running-mean
         self.set_policy(arm)
 
     # ---- between steps ----------------------------------------------------------------------------------------
@@ -84,7 +84,9 @@ class Engine:
             arm = replace(arm, source="online")
         name = str(arm)
         if name not in self.policies:
-            self.policies[name] = make_policy(arm, self.K, self.costs, self.config.refit_interval)
+            self.policies[name] = make_policy(
+                arm, self.K, self.costs, self.config.refit_interval, self.config.new_request
+            )
         self.policy = self.policies[name]
 
     def add(self, request: Request) -> None:
@@ -104,7 +106,7 @@ class Engine:
 
     @torch.inference_mode()
     def step(self) -> StepReport:
-        """One step: propose, estimate, admit, verify, sample, observe. Without requests it does nothing."""
+        """One step: decide, propose, estimate, admit, verify, sample, observe. Without requests it does nothing."""
         self._admit_requests()
         report = StepReport(self.step_number, str(self.policy.arm), self.running, self.waiting)
         if not self.sequences:
@@ -113,7 +115,10 @@ class Engine:
         watch = Stopwatch(report.ms, self.target.device)
         plan = plan_step(self.sequences, self.K, self.room, self.config.prompt_chunk, self.target.device)
         offer, N = plan.offer, len(plan.sequences)
-        depth = self.policy.depth(offer) if len(plan.ready) else 0
+
+        # decide: depth, budget and exploration, from what earlier steps and coins say; no draft exists yet
+        decision = self.policy.decide(offer) if len(plan.ready) else None
+        depth = decision.drafted if decision else 0
         offer.scheduled = np.minimum(offer.scheduled, depth)  # [B]
         watch.lap("decide")
 
@@ -126,7 +131,7 @@ class Engine:
 
         # estimate and admit: acceptance estimates [B, K], prefix lengths [B]
         estimate = self.policy.estimate(drafts.feature, drafts.head) if drafts else None
-        admission = self.policy.admit(estimate, offer) if len(plan.ready) else None
+        admission = self.policy.admit(decision, estimate, offer) if decision else None
         admitted = np.zeros(N, dtype=np.int64)
         admitted[plan.ready] = admission.admitted if admission else 0
         watch.lap("decide")
@@ -151,6 +156,7 @@ class Engine:
             offer.other_tokens + int(admitted.sum()),
         )
         report.drafted, report.admission = depth, admission
+        self._remember(plan, estimate)
         if drafts:
             report.slots = self._observe(plan, drafts, estimate, admission, accepted, limit, drawn)
         report.refit = self.policy.end_step()
@@ -161,8 +167,8 @@ class Engine:
     def _admit_requests(self) -> None:
         while self.queue and self.cache.free_slots:
             request = self.queue.popleft()
-            earlier = self.mean_estimate if self.config.new_request == "running-mean" else np.ones(self.K)
-            sequence = Sequence(request, self.cache.acquire(), list(request.tokens), earlier)
+            unknown = np.full(self.K, np.nan)
+            sequence = Sequence(request, self.cache.acquire(), list(request.tokens), earlier=unknown)
             sequence.admitted_at = self.clock()
             self.sequences.append(sequence)
             self.sequences.sort(key=lambda s: s.slot)
@@ -181,7 +187,7 @@ class Engine:
             cache=self.cache,
             history=[s.tokens for s in decoding],
         )
-        return drafter.propose(inputs, depth)
+        return drafter.propose(inputs, depth).widen(self.K)
 
     def _verify(self, plan: StepPlan, drafts: Drafts | None, admitted: np.ndarray):
         """Logits of the rows that are sampled from, [M, V]; states of every row, [R, S * hidden]; first rows, [N]."""
@@ -236,17 +242,16 @@ class Engine:
             report.emitted.append((s.request, new))
         return limit
 
+    def _remember(self, plan: StepPlan, estimate: np.ndarray | None) -> None:
+        """Keep this step's estimates, [B, K] or none at all, for the next step's decision."""
+        for i, s in enumerate(plan.decoding):
+            s.earlier = np.full(self.K, np.nan) if estimate is None else estimate[i]
+
     def _observe(self, plan: StepPlan, drafts, estimate, admission, accepted, limit, drawn) -> Slots:
-        """Teach the policy, remember the estimates for the next step's budget, and return the raw slots."""
+        """Teach the policy, and return the raw slots."""
         decoding, accepted, limit = plan.decoding, accepted[plan.ready], limit[plan.ready]
-        feature = np.full((len(decoding), self.K), np.nan)
-        feature[:, : drafts.tokens.shape[1]] = drafts.feature
-        self.policy.observe(feature, accepted, admission.admitted, limit)
+        self.policy.observe(drafts.feature, accepted, admission.admitted, limit)
         label, labelled = labels(accepted, admission.admitted, self.K, limit)
-        if estimate is not None:
-            self.mean_estimate = 0.95 * self.mean_estimate + 0.05 * estimate.mean(0)
-            for s, row in zip(decoding, estimate, strict=True):
-                s.earlier = row
         return Slots(
             request=np.array([s.request.id for s in decoding]),
             kind=[s.request.kind for s in decoding],
@@ -254,7 +259,7 @@ class Engine:
             scheduled=plan.offer.scheduled,
             admitted=admission.admitted,
             accepted=accepted,
-            feature=feature,
+            feature=drafts.feature,
             estimate=estimate,
             head=drafts.head,
             label=np.where(labelled, label, -1).astype(np.int8),

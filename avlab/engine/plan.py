@@ -5,9 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from avlab.engine.admission import Offer
+from avlab.engine import noise
 from avlab.engine.request import Sequence
 from avlab.engine.sampler import SamplingParameters
+from avlab.speculation.decision import Offer
 
 COLDEST = 1e-5  # below this temperature sampling is greedy, as in vLLM; logits over less would overflow
 
@@ -72,6 +73,8 @@ def plan_step(held: list[Sequence], K: int, room: int, prompt_chunk: int, device
     # a draft is of use as long as the request may emit one token more than it
     most = [min(K, s.remaining - 1, room - len(s.tokens) - 1) for s in (sequences[i] for i in ready)]
     requests = [s.request for s in sequences]
+    seeds = np.array([r.seed % 2**64 for r in requests], dtype=np.uint64)
+    counters = np.array([s.draws for s in sequences], dtype=np.int64)
     return StepPlan(
         sequences=sequences,
         chunks=chunks,
@@ -80,12 +83,13 @@ def plan_step(held: list[Sequence], K: int, room: int, prompt_chunk: int, device
         offer=Offer(
             scheduled=np.maximum(np.array(most, dtype=np.int64), 0),
             earlier=np.array([sequences[i].earlier for i in ready]).reshape(len(ready), K),
+            coins=noise.uniforms(seeds[ready], noise.COIN, counters[ready], 1)[:, 0],
             requests=len(ready),
             emitting=len(emitting),
             other_tokens=len(ready) + sum(chunks),
         ),
-        seeds=np.array([r.seed % 2**64 for r in requests], dtype=np.uint64),
-        counters=np.array([s.draws for s in sequences], dtype=np.int64),
+        seeds=seeds,
+        counters=counters,
         parameters=SamplingParameters(
             torch.tensor(
                 [r.temperature if r.temperature >= COLDEST else 0.0 for r in requests], device=device

@@ -54,7 +54,7 @@ class Sequence:
     request: Request
     slot: int
     tokens: list[int]
-    earlier: np.ndarray  # [K] acceptance estimates of the step before; ones while there is none
+    earlier: np.ndarray  # [K] acceptance estimates of the step before; nan where there are none
     cached: int = 0
     draws: int = 0  # steps taken part in: the draw counter of this request's noise
     steps: int = 0  # steps that emitted

@@ -31,8 +31,11 @@ def tables_of(profile: Columns) -> dict[str, np.ndarray]:
     return found
 
 
-def costs(profile: Columns, medians: Columns, phase: str) -> go.Figure:
-    """One cost table with the samples it was made of, and what steps of this run have really cost."""
+def costs(profile: Columns, medians: Columns, phase: str, K: int) -> go.Figure:
+    """One cost table with the samples it was made of, and what steps of this run have really cost.
+
+    K: the depth that a profile's draft cost is of; drafts of another depth are left out.
+    """
     table = tables_of(profile).get(phase)
     if table is None:
         return nothing("No cost profile yet: it is made when a run starts.")
@@ -40,7 +43,7 @@ def costs(profile: Columns, medians: Columns, phase: str) -> go.Figure:
     colour = palette.PHASES[phase]
     figure = frame(size, f"{phase} cost, milliseconds", y_from_zero=True, unified=False)
     measured = (
-        (medians["phase"] == phase) & (medians["steps"] >= 3)
+        (medians["phase"] == phase) & (medians["steps"] >= 3) & ((phase != "draft") | (medians["depth"] == K))
         if len(medians.get("phase", ()))
         else np.zeros(0)
     )

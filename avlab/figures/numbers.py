@@ -32,6 +32,7 @@ def headline(steps: Columns, blocks: Iterable[Mapping[str, Any]]) -> dict[str, A
     """Sums and rates over bucketed steps of serving blocks; None where undefined."""
     kept = served(steps, blocks)
     names = ("steps", "seconds", "tokens", "emitting", "scheduled", "admitted", "accepted", "labelled")
+    names += ("explored", "explored_ms")
     found: dict[str, Any] = {
         name: float(np.nansum(steps[name][kept])) if len(kept) else 0.0 for name in names
     }

@@ -16,6 +16,8 @@ import numpy as np
 
 from avlab.speculation.allocation import allocate
 from avlab.speculation.budget import choose_budget, peak, survival
+from avlab.speculation.costs import CostTable
+from avlab.speculation.decision import Decision, Offer, admit, decide, running_mean
 from avlab.speculation.exact import Rule, Step, Tokens
 
 Score = Callable[[np.ndarray, int], float]
@@ -149,12 +151,62 @@ def with_exploration(rule: Rule, share: float) -> Rule:
     """A rule plus a coin that knows no draft: with chance `share` a request is verified in full."""
 
     def admit(step: Step) -> Ways:
-        ways = []
-        for weight, lengths in rule.admit(step):
-            for coins in product((False, True), repeat=len(lengths)):
-                chance = weight * prod(share if coin else 1.0 - share for coin in coins)
-                depths = zip(coins, lengths, step.tokens, strict=True)
-                ways.append((chance, tuple(len(t) if coin else length for coin, length, t in depths)))
-        return [way for way in ways if way[0] > 0]
+        def lengths(ranked: tuple[int, ...]) -> tuple[int, ...]:
+            ways = zip(step.coins, ranked, step.tokens, strict=True)
+            return tuple(len(tokens) if coin else length for coin, length, tokens in ways)
 
-    return Rule(admit, rule.remember)
+        return [(weight, lengths(ranked)) for weight, ranked in rule.admit(step)]
+
+    return Rule(admit, rule.remember, _coins(share))
+
+
+def _coins(share: float):
+    """One coin a request: every outcome, [(chance, coins), ...], by the number of requests."""
+
+    def toss(requests: int) -> list[tuple[float, tuple[bool, ...]]]:
+        outcomes = product((False, True), repeat=requests)
+        chances = ((prod(share if coin else 1.0 - share for coin in coins), coins) for coins in outcomes)
+        return [(chance, coins) for chance, coins in chances if chance > 0]
+
+    return toss
+
+
+def adaptive(
+    score: Score,
+    costs: CostTable,
+    choose_depth: bool = False,
+    explore: float = 0.0,
+    unknown: float | None = 1.0,
+) -> Rule:
+    """The engine's `adaptive[+depth][+explore]` policy, by the same functions of `decision`.
+
+    score: used as the acceptance estimate. unknown: what a slot without an earlier estimate counts as; None is the
+    running mean. Remembers the estimates of the positions that were drafted, None for the others, and the mean.
+    """
+
+    def before(step: Step) -> tuple[Offer, np.ndarray]:
+        B, K = len(step.tokens), len(step.tokens[0])
+        earlier, mean = step.earlier or (((None,) * K,) * B, (1.0,) * K)
+        offer = Offer(np.full(B, K), np.array(earlier, dtype=float), np.zeros(B), B, B, B)
+        return offer, running_mean(np.array(mean), offer.earlier)
+
+    def settle(step: Step, offer: Offer, mean: np.ndarray) -> Decision:
+        instead = mean if unknown is None else np.full(len(mean), unknown)
+        return decide(offer, instead, costs, choose_depth, np.array(step.coins))
+
+    def estimates(step: Step) -> np.ndarray:
+        slots = zip(step.rows, step.tokens, strict=True)
+        return np.array([[score(*slot) for slot in zip(*request, strict=True)] for request in slots])
+
+    def way(step: Step) -> Ways:
+        offer, mean = before(step)
+        _, lengths = admit(settle(step, offer, mean), estimates(step), offer.scheduled)
+        return [(1.0, tuple(lengths.tolist()))]
+
+    def remember(step: Step):
+        offer, mean = before(step)
+        drafted = settle(step, offer, mean).drafted
+        known = [(*row[:drafted], *[None] * (len(row) - drafted)) for row in estimates(step).tolist()]
+        return tuple(known), tuple(mean.tolist())
+
+    return Rule(way, remember, _coins(explore))

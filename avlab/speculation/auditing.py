@@ -41,9 +41,9 @@ def sample_outputs(
                     prefix += (int(draw(pair.draft(history, prefix), uniform)),)
                 tokens.append(prefix)
                 rows.append(tuple(pair.draft(history, prefix[:k]) for k in range(pair.K)))
-            step = Step(histories, tuple(tokens), tuple(rows), earlier)
-            ways = list(rule.admit(step))
-            admitted = ways[int(draw(np.array([weight for weight, _ in ways]), random.random()))][1]
+            coins = _one_of(list(rule.toss(len(starts))), random)
+            step = Step(histories, tuple(tokens), tuple(rows), earlier, coins)
+            admitted = _one_of(list(rule.admit(step)), random)
             earlier = rule.remember(step)
             p = [
                 [pair.target(h + t[:k]) for k in range(pair.K + 1)]
@@ -63,6 +63,10 @@ def sample_outputs(
             cells.append(reduce(lambda number, x: number * pair.V + x, history[1 : length + 1], 0))
         counts[tuple(cells)] += 1
     return counts
+
+
+def _one_of(ways: list[tuple[float, tuple]], random: np.random.Generator) -> tuple:
+    return ways[int(draw(np.array([weight for weight, _ in ways]), random.random()))][1]
 
 
 def chi_square_cdf(x: float, degrees: float, noncentrality: float = 0.0) -> float:

@@ -40,16 +40,20 @@ def objective(
     does not reach are left out: the result has min(N, len(verify_cost) - 1 - other_tokens) + 1 entries.
     Raises ValueError if a table is too short for the step even without drafts.
     """
+    _require_fit(draft_cost, verify_cost, requests, other_tokens)
     room = len(verify_cost) - other_tokens
-    if room < 1 or requests >= len(draft_cost):
+    tokens = expected_tokens(survivals, emitting)[:room]
+    milliseconds = draft_cost[requests] + np.asarray(verify_cost)[other_tokens : other_tokens + len(tokens)]
+    return tokens / milliseconds
+
+
+def _require_fit(draft_cost, verify_cost, requests: int, other_tokens: int) -> None:
+    if other_tokens >= len(verify_cost) or requests >= len(draft_cost):
         raise ValueError(
             f"a step of {requests} requests and {other_tokens} tokens besides drafts does not "
             f"fit cost tables for {len(draft_cost) - 1} requests and {len(verify_cost) - 1} tokens; "
             "profile larger sizes"
         )
-    tokens = expected_tokens(survivals, emitting)[:room]
-    milliseconds = draft_cost[requests] + np.asarray(verify_cost)[other_tokens : other_tokens + len(tokens)]
-    return tokens / milliseconds
 
 
 def peak(curve) -> int:
@@ -84,13 +88,23 @@ def choose_depth_and_budget(
 
     survival [B, K] and scheduled [B] describe a draft of full depth; draft_cost [requests + 1, K + 1] is in
     milliseconds by requests and depth (depth 0: the drafter does not run); the rest as in `objective`.
-    Returns (depth, budget); ties take the smaller depth, then the smaller budget.
+    Returns (depth, budget); ties take the smaller depth, then the smaller budget. Raises ValueError as
+    `objective` does.
     """
-    best, choice = -np.inf, (0, 0)
-    for depth in range(np.shape(survival)[-1] + 1):
-        reachable = offered(np.asarray(survival)[:, :depth], scheduled)
-        curve = objective(reachable, draft_cost[:, depth], verify_cost, requests, emitting, other_tokens)
-        budget = peak(curve)
-        if curve[budget] > best:
-            best, choice = curve[budget], (depth, budget)
-    return choice
+    _require_fit(draft_cost, verify_cost, requests, other_tokens)
+    survival, verify_cost = np.asarray(survival), np.asarray(verify_cost)
+    K = survival.shape[-1]
+    best = offered(survival, scheduled)
+    position = offered(np.broadcast_to(np.arange(K), survival.shape), scheduled)
+    order = np.argsort(-best, kind="stable")
+    # column i of row d: the slots among the first i of all, best first, that a draft of depth d has
+    drafted = np.zeros((K + 1, len(best) + 1))
+    drafted[:, 1:] = position[order] < np.arange(K + 1)[:, None]
+    budget = np.cumsum(drafted, axis=1).astype(np.int64)
+    drafted[:, 1:] *= best[order]
+    tokens = np.cumsum(drafted, axis=1) + emitting
+    size = other_tokens + budget
+    milliseconds = np.asarray(draft_cost)[requests][: K + 1, None] + verify_cost.take(size, mode="clip")
+    rate = np.where(size < len(verify_cost), tokens / milliseconds, -np.inf)
+    depth, column = np.unravel_index(np.argmax(rate), rate.shape)
+    return int(depth), int(budget[depth, column])

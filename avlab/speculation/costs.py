@@ -105,6 +105,16 @@ class CostTable:
             return self.draft[:, depth]
         return self.draft if depth else np.zeros_like(self.draft)
 
+    def by_depth(self, K: int) -> np.ndarray:
+        """Draft cost by requests and depth, [requests + 1, K + 1]."""
+        if self.draft.ndim == 2:
+            return self.draft
+        return np.stack([self.draft_at(depth) for depth in range(K + 1)], axis=1)
+
+    def step(self, requests: int, depth: int, tokens: int) -> float:
+        """Cost of a whole step: a draft of this depth, and a target's pass of so many tokens (or the largest known)."""
+        return float(self.draft_at(depth)[requests] + self.verify[min(tokens, len(self.verify) - 1)])
+
     def to_dict(self) -> dict:
         """Plain lists of numbers, fit for JSON; exact both ways."""
         return {"draft": self.draft.tolist(), "verify": self.verify.tolist()}

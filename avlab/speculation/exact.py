@@ -102,13 +102,14 @@ class Step(NamedTuple):
 
     histories: tokens so far, one tuple a request. tokens [B][K]: this step's draft. rows [B][K]: the draft
     distributions [V] they were drawn from. earlier: what the rule remembered at the step before, None at
-    first.
+    first. coins: one outcome of the rule's toss.
     """
 
     histories: tuple[Tokens, ...]
     tokens: tuple[Tokens, ...]
     rows: tuple[tuple[np.ndarray, ...], ...]
     earlier: Any
+    coins: tuple[bool, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -117,10 +118,12 @@ class Rule:
 
     admit: chances and prefix lengths, [(chance, (length, ...)), ...], the chances adding up to 1.
     remember: what the next step is told as `earlier`; must be hashable.
+    toss: from the number of requests to every outcome of coins that know no draft, [(chance, coins), ...].
     """
 
     admit: Callable[[Step], Iterable[tuple[float, tuple[int, ...]]]]
     remember: Callable[[Step], Any] = lambda step: None
+    toss: Callable[[int], Iterable[tuple[float, tuple[bool, ...]]]] = lambda requests: [(1.0, ())]
 
 
 class _Draft(NamedTuple):
@@ -151,12 +154,14 @@ def _one_step(pair: Pair, rule: Rule, state, draft_noise_again: bool, target_sha
     groups: defaultdict[Any, float] = defaultdict(float)
     for drafts in product(*(_drafts(pair, h, known) for h, known in zip(histories, noise, strict=True))):
         chance = prod(draft.chance for draft in drafts)
-        step = Step(histories, tuple(d.tokens for d in drafts), tuple(d.rows for d in drafts), earlier)
-        memory = rule.remember(step)
         parts = tuple(d.intervals if draft_noise_again or target_shares_noise else fresh for d in drafts)
-        for weight, lengths in rule.admit(step):
-            admitted = tuple(d.tokens[:m] for d, m in zip(drafts, lengths, strict=True))
-            groups[admitted, parts, memory] += chance * weight
+        tokens, rows = tuple(d.tokens for d in drafts), tuple(d.rows for d in drafts)
+        for fell, coins in rule.toss(len(histories)):
+            step = Step(histories, tokens, rows, earlier, coins)
+            memory = rule.remember(step)
+            for weight, lengths in rule.admit(step):
+                admitted = tuple(own[:m] for own, m in zip(tokens, lengths, strict=True))
+                groups[admitted, parts, memory] += chance * fell * weight
     following: defaultdict[Any, float] = defaultdict(float)
     for (admitted, parts, memory), chance in groups.items():
         ways = [

@@ -1,4 +1,4 @@
-"""What a reader should be told about how adaptive verification is doing: at most one sentence."""
+"""What a reader should be told about how adaptive verification is doing: a sentence, or none."""
 
 from collections.abc import Mapping, Sequence
 
@@ -17,12 +17,16 @@ def sentence(
     target_tokens: float,
     verify: Sequence[float] | np.ndarray,
 ) -> str:
-    """Why adaptive verification trims nothing, or admits nothing; "" when neither is so.
+    """Why adaptive verification trims nothing, admits nothing or does not draft; "" when nothing of that is so.
 
     steps: how many the sums are over. scheduled, admitted: draft tokens in all. target_tokens: mean of the target's
     pass. verify: milliseconds by tokens in the target's pass, may be empty.
     """
-    if not arm.startswith("adaptive") or steps < ENOUGH_STEPS or scheduled <= 0:
+    if not arm.startswith("adaptive") or steps < ENOUGH_STEPS:
+        return ""
+    if "+depth" in arm:  # trims by drafting less
+        return _idle_drafter(arm) if scheduled < steps else ""
+    if scheduled <= 0:
         return ""
     share = admitted / scheduled
     if share <= NEARLY_NONE:
@@ -45,6 +49,34 @@ def sentence(
     return (
         f"Adaptive verification trims nothing: all drafts make the target's pass {extra - 1:.0%} dearer, and they are "
         "accepted often enough to be worth it."
+    )
+
+
+def _idle_drafter(arm: str) -> str:
+    sooner = (
+        ""
+        if "+explore" in arm
+        else f"; exploring (policy {arm}+explore=0.02) would show sooner if it were wrong"
+    )
+    return (
+        "Adaptive depth hardly drafts: by the estimates a draft does not pay for itself at this load. It tries again "
+        f"now and then{sooner}."
+    )
+
+
+def exploration(numbers: Mapping[str, float]) -> str:
+    """What exploration costs, in one sentence; "" where nothing was explored.
+
+    numbers: sums over `steps` steps of explored and admitted draft tokens, and explored_ms by the cost table.
+    """
+    explored, admitted, steps, explored_ms = (
+        numbers[n] for n in ("explored", "admitted", "steps", "explored_ms")
+    )
+    if not explored:
+        return ""
+    return (
+        f"Exploration verified {explored:,.0f} draft tokens beyond the ranking: {explored / admitted:.1%} of those "
+        f"admitted, {explored / steps:.2f} a step, for {explored_ms / steps:.2f} ms a step by the cost table."
     )
 
 

@@ -23,7 +23,9 @@ NAMES |= {"drafts": "Raw draft slots", "requests": "Request limit", "duration": 
 SUGGESTED = {
     "policy": [
         "adaptive",
+        "adaptive+explore=0.02",
         "adaptive+depth",
+        "adaptive+depth+explore=0.02",
         "adaptive:raw",
         "adaptive:head",
         "fixed:2",
@@ -91,7 +93,7 @@ def dialog() -> None:
     if "form-policy" not in st.session_state:
         _fill(values())
     wrong: dict[str, str] = st.session_state.get("form-wrong", {})
-    with st.form("settings", border=False):
+    with st.form("settings-form", border=False):
         for tab, names in zip(st.tabs(list(GROUPS)), GROUPS.values(), strict=True):
             with tab:
                 columns = st.columns(2)

@@ -89,6 +89,8 @@ class Step(msgspec.Struct, frozen=True, array_like=True):
     decide_ms: float
     report_ms: float
     idle_ms: float
+    explored: int  # drafts admitted by exploration, beyond the ranking
+    explored_ms: float  # what they, and drafting deeper for them, cost by the cost tables
 
 
 class Steps(Message, frozen=True, tag=_snake):

@@ -109,6 +109,8 @@ class Reporter:
             decide_ms=report.ms["decide"],
             report_ms=self._report_ms,
             idle_ms=idle_ms,
+            explored=int(admission.explored) if admission else 0,
+            explored_ms=float(admission.explored_ms) if admission else 0.0,
         )
 
     def _by_position(self, lengths: np.ndarray) -> tuple[int, ...]:

@@ -69,8 +69,8 @@ def instrument(engine) -> dict[int, dict[str, float]]:
 
         setattr(owner, name, run)
 
-    names = ("estimate", "admit", "observe", "end_step")
-    for name, part in zip(names, (*PARTS[1:], PARTS[3]), strict=True):
+    names = ("decide", "estimate", "admit", "observe", "end_step")
+    for name, part in zip(names, (PARTS[2], PARTS[1], PARTS[2], PARTS[3], PARTS[3]), strict=True):
         timed(engine.policy, name, part)
     propose = engine.drafter.propose
 

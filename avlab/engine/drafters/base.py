@@ -35,7 +35,7 @@ class Drafts:
     """tokens: [B, depth]. rows: the draft distributions over the draft vocabulary, [B, depth, Q] probabilities, or
     None where every draft is certain (greedy drafting, drafters without logits). vocabulary: [Q] target token ids of
     the columns, or None where they are the target's own. feature: [B, depth] float64, nan where there are no logits.
-    head: [B, depth] a confidence head's acceptance probabilities, or None.
+    head: [B, depth] a confidence head's acceptance probabilities, or None. `widen` makes the last two [B, K].
     """
 
     tokens: Tensor
@@ -44,6 +44,14 @@ class Drafts:
     feature: np.ndarray
     head: np.ndarray | None = None
     feature_ms: float = 0.0
+
+    def widen(self, K: int) -> "Drafts":
+        """These drafts with feature and head [B, K], nan behind what was drafted."""
+        behind = ((0, 0), (0, K - self.feature.shape[1]))
+        self.feature = np.pad(self.feature, behind, constant_values=np.nan)
+        if self.head is not None:
+            self.head = np.pad(self.head, behind, constant_values=np.nan)
+        return self
 
 
 class DraftVocabulary:

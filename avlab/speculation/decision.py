@@ -1,0 +1,102 @@
+"""What adaptive verification settles before a draft token is drawn, and which slots are admitted afterwards.
+
+Depth, budget and exploration follow from estimates of earlier steps and from coins that know no draft, so they
+cannot betray a draw; only the ranking looks at this step's estimates, as in `allocation`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from avlab.speculation.allocation import allocate
+from avlab.speculation.budget import (
+    choose_budget,
+    choose_depth_and_budget,
+    expected_tokens,
+    offered,
+    survival,
+)
+from avlab.speculation.costs import CostTable
+
+LEARNT = 0.05  # weight of a step's estimates in the running mean; twenty steps, chosen here
+FORGOTTEN = 0.0005  # a step's way back to 1 for a position without estimates; 2,000 steps, chosen here
+
+
+@dataclass(slots=True)
+class Offer:
+    """What a policy decides on. B requests are ready to draft; the pass also holds other tokens.
+
+    scheduled: [B] the most drafts each request may be offered. earlier: [B, K] estimates of the step before, nan
+    where there are none: a new request, or a position that step did not draft. coins: [B] uniforms of this step
+    that know no draft. emitting: requests that will emit a token this step. other_tokens: prompt and newest tokens
+    of the pass.
+    """
+
+    scheduled: np.ndarray
+    earlier: np.ndarray
+    coins: np.ndarray
+    requests: int
+    emitting: int
+    other_tokens: int
+
+
+class Decision(NamedTuple):
+    """Settled before the draft. drafted: positions the drafter runs for. explored: [B] requests to verify in full.
+
+    depth, budget: draft tokens to verify by rank, among the first `depth` positions; `drafted` is larger where
+    exploration asks for full drafts. expected_tokens: of the step without exploration; nan without estimates.
+    """
+
+    drafted: int
+    depth: int
+    budget: int
+    explored: np.ndarray
+    expected_tokens: float = float("nan")
+
+
+def running_mean(mean: np.ndarray, earlier: np.ndarray) -> np.ndarray:
+    """The mean estimate by position, [K], renewed by a step's estimates [B, K] (nan: none).
+
+    A position that nobody estimated returns slowly to 1, what it began with, so that a depth that has not been
+    drafted for long is tried again.
+    """
+    known = np.isfinite(earlier)
+    count = known.sum(axis=0)
+    fresh = np.where(known, earlier, 0.0).sum(axis=0) / np.maximum(count, 1)
+    return np.where(count > 0, mean + LEARNT * (fresh - mean), mean + FORGOTTEN * (1.0 - mean))
+
+
+def decide(
+    offer: Offer, unknown: np.ndarray, costs: CostTable, choose_depth: bool, explored: np.ndarray
+) -> Decision:
+    """Depth, budget and exploration of a step.
+
+    unknown: [K] what a slot without an earlier estimate counts as. choose_depth: whether the depth is chosen with
+    the budget, or is K. explored: [B] whose coin fell so; with choose_depth the first request's coin is everybody's,
+    as all requests are drafted for at one depth, and it makes that depth K.
+    """
+    K = offer.earlier.shape[1]
+    before = survival(np.where(np.isnan(offer.earlier), unknown, offer.earlier))
+    size = offer.requests, offer.emitting, offer.other_tokens
+    if choose_depth:
+        explored = np.full_like(explored, explored[:1].any())
+        depth, budget = choose_depth_and_budget(
+            before, offer.scheduled, costs.by_depth(K), costs.verify, *size
+        )
+    else:
+        reachable = offered(before, offer.scheduled)
+        depth, budget = K, choose_budget(reachable, costs.draft_at(K), costs.verify, *size)
+    tokens = expected_tokens(offered(before[:, :depth], offer.scheduled), offer.emitting)[budget]
+    return Decision(K if explored.any() else depth, depth, budget, explored, float(tokens))
+
+
+def admit(decision: Decision, estimate: np.ndarray, scheduled: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Prefix lengths by rank, and with exploration, [B] each. estimate: [B, K] of this step's drafts.
+
+    Explored slots come on top: what the ranking admits is what it would have admitted without the coins.
+    """
+    ranked = allocate(survival(estimate[:, : decision.depth]), scheduled, decision.budget)
+    return ranked, np.where(decision.explored, scheduled, ranked)
