@@ -1,0 +1,197 @@
+"""The statistics of an A/B: always-valid tests and intervals for the ratio of two arms, round by round.
+
+A round serves every arm once, in an order drawn at random. x is a round's log ratio, log(throughput of the arm /
+throughput of the baseline). If the two arms are equal, exchanging them changes nothing but the sign of x; the order
+was a fair coin, so given |x|, and whatever the noise (heavy-tailed, drifting, correlated), the sign of x is a fair coin.
+
+*Test.* Bet on that coin: wealth is multiplied by 1 + b, where b = tanh(bet × size) has the sign of x if the bet was
+right. Under the null its expectation given |x| and the past is 1, so wealth is a martingale that begins at 1, and the
+chance that it ever reaches 1 / a is at most a (Ville 1939): one may look after every round. The stake tanh(λ|x|) is
+the best one against a normal shift, 1 ± tanh(λ|x|) being that likelihood ratio given |x|; betting on signs goes
+back to de la Peña 1999 (exp(λx) / cosh(λx) for symmetric variables). Betting as a way to intervals, and mixing over
+bets: Waudby-Smith & Ramdas, "Estimating means of bounded random variables by betting", JRSS B 2024.
+
+*Interval.* For a true log ratio e, x - e is symmetric; the confidence sequence holds every e that no bet against it has
+made rich. The scale of bets comes from earlier rounds and does not depend on e, so every factor falls as e rises, and
+the set is an interval whose ends are found by bisection. Each end has half of the error.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+
+ALPHA = 0.05
+# Bets in units of the noise: a mixture, since the effect over its noise is not known beforehand. An interval after n
+# rounds is decided by bets near sqrt(2 log(40) / n), so these serve from some ten rounds to some thousand.
+BETS = np.geomspace(0.06, 1.2, 8)
+LARGEST = 2.5  # |x - e| in units of the noise beyond which a round counts no more: one wild block must not ruin a bet
+PRIOR_SCALE, PRIOR_ROUNDS = (
+    0.05,
+    1.0,
+)  # of log ratios before any was seen: published run-to-run noise is 1 to 10 %
+WIDEST = 3.0  # log ratios that intervals can reach: a factor of 20
+BISECTIONS = 30
+MEAN_ABSOLUTE_DIFFERENCE = 2 / np.sqrt(np.pi)  # of two independent standard normal numbers
+
+
+class Interval(NamedTuple):
+    """low and high, of a log ratio unless it says otherwise."""
+
+    low: float
+    high: float
+
+
+def scales(x) -> np.ndarray:
+    """Noise of each round as known before it, [..., T], from log ratios x [..., T].
+
+    From the mean absolute difference of neighbouring rounds, which neither the effect nor slow drift enters, and one
+    round's worth of prior.
+    """
+    x = np.asarray(x, dtype=np.float64)
+    steps = np.abs(np.diff(x, axis=-1)) / MEAN_ABSOLUTE_DIFFERENCE
+    known = np.zeros_like(x)
+    known[..., 2:] = np.cumsum(steps, axis=-1)[..., :-1]
+    count = np.maximum(np.arange(x.shape[-1]) - 1, 0)
+    return (PRIOR_SCALE * PRIOR_ROUNDS + known) / (PRIOR_ROUNDS + count)
+
+
+def log_wealth(x, effect=0.0, scale=None) -> np.ndarray:
+    """Log wealth after each round of one who bets that the log ratio exceeds `effect`, [..., T].
+
+    x: log ratios by round, [..., T]. effect: [...] or a number. A mixture: the same first wealth on each of BETS.
+    """
+    scale = scales(x) if scale is None else scale
+    size = np.clip((np.asarray(x) - np.asarray(effect)[..., None]) / scale, -LARGEST, LARGEST)
+    total = None
+    for bet in BETS:
+        wealth = np.cumsum(np.log1p(np.tanh(bet * size)), axis=-1)
+        total = wealth if total is None else np.logaddexp(total, wealth)
+    return total - np.log(len(BETS))
+
+
+def declared_at(x, alpha: float = ALPHA) -> np.ndarray:
+    """The round (from 1) after which a difference was first declared, 0 if never; shape x.shape[:-1]."""
+    x, scale = np.asarray(x, dtype=np.float64), scales(x)
+    bar = np.log(2 / alpha)
+    over = (log_wealth(x, 0.0, scale) >= bar) | (log_wealth(-x, 0.0, scale) >= bar)
+    return np.where(over.any(axis=-1), over.argmax(axis=-1) + 1, 0)
+
+
+def lower_ends(x, alpha: float = ALPHA) -> np.ndarray:
+    """After each round, the largest effect that bets upward have refuted at level alpha / 2, [T]; -inf where none.
+
+    Without running maximum: each from the wealth at that very round.
+    """
+    x = np.asarray(x, dtype=np.float64)
+    scale, rounds = scales(x), len(x)
+    bar = np.log(2 / alpha)
+    low, high = np.full(rounds, -WIDEST), np.full(rounds, WIDEST)
+    at = np.arange(rounds)
+    refuted = log_wealth(np.tile(x, (rounds, 1)), low, scale)[at, at] >= bar
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        rich = log_wealth(np.tile(x, (rounds, 1)), middle, scale)[at, at] >= bar
+        low, high = np.where(rich, middle, low), np.where(rich, high, middle)
+    return np.where(refuted, low, -np.inf)
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    """A confidence sequence of a log ratio: low and high after each round, [T], each the best up to then.
+
+    moved: the intervals of earlier and later rounds do not overlap, so the ratio itself has changed on the way; low and
+    high then are of the last rounds alone.
+    """
+
+    low: np.ndarray
+    high: np.ndarray
+    moved: bool = False
+
+
+def sequence(x, alpha: float = ALPHA) -> Sequence:
+    """The confidence sequence for log ratios x [T]; it holds the true one at every round at once with 1 - alpha."""
+    x = np.asarray(x, dtype=np.float64)
+    low, high = lower_ends(x, alpha), -lower_ends(-x, alpha)
+    best_low, best_high = np.maximum.accumulate(low), np.minimum.accumulate(high)
+    if len(x) and best_low[-1] >= best_high[-1]:
+        return Sequence(low, high, moved=True)
+    return Sequence(best_low, best_high)
+
+
+def fixed_sample(x, alpha: float = ALPHA) -> Interval:
+    """Student's interval for the mean log ratio of x [T]: for those who planned T and look once. Infinite below 2."""
+    x = np.asarray(x, dtype=np.float64)
+    if len(x) < 2:
+        return Interval(-np.inf, np.inf)
+    half = student_quantile(len(x) - 1, 1 - alpha / 2) * x.std(ddof=1) / np.sqrt(len(x))
+    return Interval(float(x.mean() - half), float(x.mean() + half))
+
+
+@cache
+def student_quantile(freedom: int, chance: float) -> float:
+    """The quantile of Student's t above its middle, by integrating the density; good to 1e-6."""
+    # with t = sqrt(freedom) tan(a) the density becomes cos(a)^(freedom - 1), and its range finite
+    angle = np.linspace(0.0, np.pi / 2, 200_001)
+    density = np.cos(angle) ** (freedom - 1)
+    area = np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) / 2)])
+    return float(np.sqrt(freedom) * np.tan(np.interp(2 * chance - 1, area / area[-1], angle)))
+
+
+def log_ratios(rates, baseline) -> np.ndarray:
+    """Log ratio by round of throughputs [T] to the baseline's [T]. Raises ValueError unless all are above 0."""
+    rates, baseline = np.asarray(rates, dtype=np.float64), np.asarray(baseline, dtype=np.float64)
+    if not ((rates > 0).all() and (baseline > 0).all()):
+        raise ValueError("a block without a token has no log ratio: leave its round out.")
+    return np.log(rates) - np.log(baseline)
+
+
+def beats_all(x_by_rival, alpha: float = ALPHA) -> int:
+    """The round after which an arm was first above every rival at once, 0 if never. x_by_rival: log ratios [R, T].
+
+    All of R tests must speak at level alpha, so none has to be corrected and no winner is picked by luck: the claim is
+    wrong only if one particular true null was refuted (intersection-union test, Berger 1982).
+    """
+    over = log_wealth(np.asarray(x_by_rival, dtype=np.float64)) >= np.log(2 / alpha)
+    rounds = [int(row.argmax()) + 1 if row.any() else 0 for row in over]
+    return max(rounds) if rounds and min(rounds) else 0
+
+
+def best_by_halves(log_rates) -> tuple[int, np.ndarray]:
+    """(the best arm, its log throughput by round where it was judged by other rounds) from log_rates [arms, T].
+
+    The best of several noisy arms looks better than it is. The odd rounds choose for the even ones and the reverse,
+    and what the chosen one gained in rounds that did not choose it is unbiased, [T]. Arms are taken by their mean.
+    """
+    log_rates = np.asarray(log_rates, dtype=np.float64)
+    judged, odd = np.empty(log_rates.shape[1]), np.arange(log_rates.shape[1]) % 2 == 1
+    for mine in (odd, ~odd):
+        if mine.any():
+            choosing = log_rates[:, ~mine] if (~mine).any() else log_rates
+            judged[mine] = log_rates[choosing.mean(axis=1).argmax(), mine]
+    return int(log_rates.mean(axis=1).argmax()), judged
+
+
+def rounds_until(x, half_width: float, alpha: float = ALPHA) -> int | None:
+    """About how many rounds in all until the confidence sequence is narrower than ± half_width; None below 4 rounds.
+
+    The widths it has now, carried on as sqrt(log(n) / n), the rate of a mixture.
+    """
+    if len(x) < 4:
+        return None
+    now = sequence(x, alpha)
+    half = (now.high[-1] - now.low[-1]) / 2
+    if half <= half_width:
+        return len(x)
+    if not np.isfinite(half):
+        return None
+
+    def shape(n: np.ndarray) -> np.ndarray:
+        return np.sqrt(np.log(n * len(BETS) / alpha) / n)
+
+    n = np.unique(np.geomspace(len(x), 1e6, 4000).astype(int))
+    narrow = half * shape(n) / shape(np.array(float(len(x)))) <= half_width
+    return int(n[narrow.argmax()]) if narrow.any() else None
