@@ -9,7 +9,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from avlab.config import RunConfig
+from avlab.experiments.analysis import analyse
 from avlab.workers import messages as m
 from avlab.workers.owner import Owner, OwnerError
 from avlab.workers.supervisor import REFERENCE, Supervisor
@@ -51,12 +54,18 @@ class Lab:
             self.database.close()
             raise
 
-    def run(self, config: RunConfig | dict) -> str:
-        """Start a run and return its id at once. Raises ConfigError or WorkerError."""
+    def run(self, config: RunConfig | dict, experiment: m.Experiment | dict | None = None) -> str:
+        """Start a run and return its id at once. Raises ConfigError or WorkerError.
+
+        experiment: the plan of the A/B that the run is for (`experiments.plan` makes both).
+        """
+        plan = msgspec.convert(experiment, m.Experiment) if isinstance(experiment, dict) else experiment
         checked = config if isinstance(config, RunConfig) else RunConfig.make(config)
         run = new_run_id()
         self.tally = Tally()
         self.supervisor.start(checked.changed(database=str(self.database.path)), run)
+        if plan is not None:
+            self.supervisor.send(plan)
         return run
 
     def progress(self) -> dict[str, Any]:
@@ -76,6 +85,11 @@ class Lab:
         """A run's summary, by id, the beginning of one, or "last"."""
         with self.database.cursor() as con:
             return queries.run_summary(con, queries.find_run(con, run))
+
+    def ab(self, run: str, slo: tuple[str, float] | None = None) -> dict:
+        """What a run's A/B says by now, by id, the beginning of one, or "last"."""
+        with self.database.cursor() as con:
+            return analyse(con, queries.find_run(con, run), slo)
 
     def export(self, run: str, folder: str, form: str = "parquet") -> dict:
         """Write a run to a new folder; returns the manifest."""
@@ -109,6 +123,7 @@ class Lab:
             "stop": self.stop,
             "runs": self.runs,
             "show": self.show,
+            "ab": self.ab,
             "export": self.export,
         }
         try:

@@ -6,6 +6,7 @@ Nothing here imports torch, so that the dashboard, the CLI and the engine share 
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 GRAMMAR = "adaptive[:online|head|raw][+depth][+explore=0.02], fixed:k, verify:k or none"
@@ -69,6 +70,24 @@ class Arm:
     def learns(self) -> bool:
         """Whether the arm owns an online estimator, which learns in the arm's own blocks."""
         return self.kind == "adaptive" and self.source == "online"
+
+
+def labels(arms: Sequence[str], K: int | None = None) -> list[str]:
+    """Names for arms that are compared: their shortest text, with #2, #3 behind an arm that is listed again.
+
+    The same arm twice is how noise is measured: two equal arms, each with an estimator of its own. Raises PolicyError.
+    """
+    found: list[str] = []
+    for text in arms:
+        name = str(Arm.parse(text, K))
+        again = sum(unlabelled(label) == name for label in found)
+        found.append(f"{name}#{again + 1}" if again else name)
+    return found
+
+
+def unlabelled(label: str) -> str:
+    """The arm of a label that `labels` made, as text."""
+    return label.partition("#")[0]
 
 
 def _adaptive(text: str, source: str, options: list[str]) -> Arm:

@@ -20,7 +20,7 @@ import pyarrow.parquet
 from store.database import Database, append_event
 from store.errors import TransferError, cause
 from store.runs import describe
-from store.schema import ADDED, VERSION
+from store.schema import ADDED, ADDED_TABLES, VERSION
 from store.tables import TABLES, arrow_schema
 
 FORMAT = "avlab run"
@@ -96,7 +96,7 @@ def import_run(database: Database, folder: str | os.PathLike) -> str:
         table: _read(
             folder, _schema_of(table, manifest["schema_version"]), table, form, manifest["tables"][table]
         )
-        for table in TABLES
+        for table in _tables_of(manifest["schema_version"])
     }
     _check_description(folder, tables["runs"])
     con = database.cursor()
@@ -139,12 +139,20 @@ def _manifest(folder: Path) -> dict:
     try:
         manifest["run_id"] = str(uuid.UUID(manifest["run_id"]))
         fits = manifest["form"] in FORMS and isinstance(manifest["state"], str)
-        fits = fits and all(isinstance(manifest["tables"][table]["rows"], int) for table in TABLES)
+        fits = fits and all(
+            isinstance(manifest["tables"][table]["rows"], int) for table in _tables_of(version)
+        )
     except (KeyError, TypeError, ValueError, AttributeError):
         fits = False
     if not fits:
         raise TransferError(f"{path} is incomplete or damaged: export the run again.")
     return manifest
+
+
+def _tables_of(version: int) -> list[str]:
+    """The tables that an older version had."""
+    later = {table for since, added in ADDED_TABLES.items() if since > version for table in added}
+    return [table for table in TABLES if table not in later]
 
 
 def _schema_of(table: str, version: int) -> pa.Schema:

@@ -6,6 +6,15 @@ are `pyarrow.Table`s. "Headline" rates count only blocks of kind "serve": wash-o
 windows, the playground and audits are left out.
 """
 
+from store.experiments import (
+    arm_ledger,
+    block_rates,
+    experiment,
+    experiment_runs,
+    rounds,
+    unfinished_round,
+    user_times,
+)
 from store.runs import HEADLINE, block_list, blocks, describe, find_run, run_list, runs
 from store.summary import calibration_sums, interactivity, measures, position_totals, run_summary
 from store.traces import (
@@ -28,7 +37,9 @@ from store.traces import (
 __all__ = [
     "HEADLINE",
     "admitted_lengths",
+    "arm_ledger",
     "block_list",
+    "block_rates",
     "blocks",
     "bucket_width",
     "calibration_classes",
@@ -38,6 +49,8 @@ __all__ = [
     "cost_profile",
     "describe",
     "events_since",
+    "experiment",
+    "experiment_runs",
     "find_run",
     "interactivity",
     "last_heartbeat",
@@ -48,8 +61,11 @@ __all__ = [
     "positions_since",
     "refits_since",
     "requests_since",
+    "rounds",
     "run_list",
     "run_summary",
     "runs",
     "steps_since",
+    "unfinished_round",
+    "user_times",
 ]

@@ -48,6 +48,16 @@ def rows_of(frame: m.Frame, sequence: int, wall: float, keep_text: bool) -> dict
             return {"heartbeats": _table("heartbeats", [_fields("heartbeats", frame)])}
         case m.Event(level, kind, text, time, step):
             return {"events": _table("events", [("worker", level, kind, text, time, step, wall)])}
+        case m.ExperimentBegun(plan, time, step):
+            values = msgspec.structs.asdict(plan) | {"time": time, "step": step}
+            values["arms"] = msgspec.json.encode(plan.arms).decode()
+            names = _schema("experiments").names
+            return {"experiments": _table("experiments", [[values[name] for name in names]])}
+        case m.RoundDone():
+            return {"rounds": _table("rounds", [_fields("rounds", frame)])}
+        case m.BlockRequests(block, request, tokens, seconds):
+            rows = [(block, *row) for row in zip(request, tokens, seconds, strict=True)]
+            return {"block_requests": _table("block_requests", rows)}
         case m.CostProfile():
             return _costs(frame, sequence)
         case m.Tokens():

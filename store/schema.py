@@ -8,7 +8,7 @@ import duckdb
 from store.errors import SchemaError, cause
 from store.tables import create_statements
 
-VERSION = 2
+VERSION = 3
 
 # From each older version, the statements that lead to the next. A step stays here for good, as does a stored
 # file of its version under tests/stored.
@@ -17,10 +17,20 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
         "ALTER TABLE steps ADD COLUMN explored INTEGER",
         "ALTER TABLE steps ADD COLUMN explored_ms DOUBLE",
     ),
+    2: (
+        "CREATE TABLE experiments (run UUID, arms VARCHAR, baseline VARCHAR, rounds INTEGER, concurrency INTEGER, "
+        "design VARCHAR, length DOUBLE, unit VARCHAR, washout INTEGER, learn INTEGER, seed BIGINT, time DOUBLE, "
+        "step BIGINT)",
+        'CREATE TABLE rounds (run UUID, "round" INTEGER, kept BOOLEAN, reason VARCHAR, time DOUBLE, step BIGINT)',
+        "CREATE TABLE block_requests (run UUID, block INTEGER, request BIGINT, tokens INTEGER, seconds DOUBLE)",
+    ),
 }
 
 # Columns that a version added, by table: an export of an older version lacks them, and they are null.
 ADDED: dict[int, dict[str, tuple[str, ...]]] = {2: {"steps": ("explored", "explored_ms")}}
+
+# Tables that a version added: an export of an older version lacks them, and they are empty.
+ADDED_TABLES: dict[int, tuple[str, ...]] = {3: ("experiments", "rounds", "block_requests")}
 
 
 def stored_version(con: duckdb.DuckDBPyConnection) -> int:

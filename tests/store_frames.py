@@ -160,6 +160,12 @@ def cost_profile() -> m.CostProfile:
     )
 
 
+def plan(**changes) -> m.Experiment:
+    """The plan of an A/B of two arms."""
+    fields = {"arms": ["adaptive", "fixed:2"], "baseline": "fixed:2", "rounds": 4, "concurrency": 4}
+    return m.Experiment(**(fields | changes))
+
+
 def heartbeat(time: float = 1.0) -> m.Heartbeat:
     """A sign of life."""
     return m.Heartbeat(time=time, state="serving", step=9, rss_mb=512.0, drafts_dropped=3)
@@ -204,6 +210,9 @@ def whole_run() -> list:
         block(2, kind="window", step=30, time=3.0),
         steps(30, 40, 2, tokens=400),
         m.Tokens(1, 3, [5], ["x"], ["accepted"], []),
+        m.ExperimentBegun(plan(), 4.0, 40),
+        m.RoundDone(0, False, "serving was paused", 4.5, 40),
+        m.BlockRequests(2, [1, 2], [10, 20], [1.0, 1.0]),
         bye(),
     ]
 

@@ -57,6 +57,9 @@ def test_every_frame_type_becomes_its_rows(database):
     assert {table: count(con, table) for table in TABLES if table not in ("calibration", "commits")} == {
         "runs": 1,
         "blocks": 3,
+        "experiments": 1,
+        "rounds": 1,
+        "block_requests": 2,
         "steps": 40,
         "coefficients": 6,
         "drafts": 30,

@@ -91,7 +91,7 @@ def test_compacting_drops_deleted_rows_and_keeps_every_other(path):
         }
         retention.delete_run(con, old)
     sizes = retention.compact(path)
-    assert sizes["bytes_after"] < 0.8 * sizes["bytes_before"]
+    assert sizes["bytes_after"] < 0.85 * sizes["bytes_before"]
     assert sizes["bytes_after"] == path.stat().st_size
     assert {p.name for p in path.parent.iterdir()} <= {"lab.duckdb", "lab.duckdb.lock"}
     with Database(path) as database:
@@ -107,7 +107,7 @@ def test_compacting_drops_deleted_rows_and_keeps_every_other(path):
                 (0,)
             ]
         recorder = Recorder(database)
-        assert recorder.committed(kept) == 20, "a worker that comes back finds its place"
+        assert recorder.committed(kept) == len(frames.whole_run()), "a worker that comes back finds its place"
 
 
 def test_compacting_wants_the_file_to_itself(path):

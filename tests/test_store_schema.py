@@ -145,8 +145,13 @@ def test_stored_file_of_each_version_still_reads(stored, tmp_path):
         assert summary["slope"] == 0.8
         assert summary["ece"] == pytest.approx(0.08938, abs=1e-5)
         assert (summary["exploration"] is None) == (stored.name == "schema_1.duckdb.gz")
+        version = int(stored.name.split(".")[0].removeprefix("schema_"))
+        later = " ".join(
+            statement for v in range(version, schema.VERSION) for statement in schema.MIGRATIONS[v]
+        )
         for table, columns in TABLES.items():
-            assert con.execute(f"SELECT count(*) > 0 FROM {table}").fetchall() == [(True,)], table
+            filled = f"CREATE TABLE {table} " not in later
+            assert con.execute(f"SELECT count(*) > 0 FROM {table}").fetchall() == [(filled,)], table
             con.execute(f"SELECT {', '.join(chr(34) + c + chr(34) for c in columns)} FROM {table}").fetchall()
 
 

@@ -1,8 +1,8 @@
 """The statistics of an A/B: always-valid tests and intervals for the ratio of two arms, round by round.
 
 A round serves every arm once, in an order drawn at random. x is a round's log ratio, log(throughput of the arm /
-throughput of the baseline). If the two arms are equal, exchanging them changes nothing but the sign of x; the order
-was a fair coin, so given |x|, and whatever the noise (heavy-tailed, drifting, correlated), the sign of x is a fair coin.
+throughput of the baseline). If the two arms are equal, exchanging them changes nothing but the sign of x. The order was
+a fair coin, so given |x|, and whatever the noise (heavy-tailed, drifting, correlated), the sign of x is a fair coin.
 
 *Test.* Bet on that coin: wealth is multiplied by 1 + b, where b = tanh(bet × size) has the sign of x if the bet was
 right. Under the null its expectation given |x| and the past is 1, so wealth is a martingale that begins at 1, and the
@@ -19,7 +19,7 @@ the set is an interval whose ends are found by bisection. Each end has half of t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -86,17 +86,26 @@ def lower_ends(x, alpha: float = ALPHA) -> np.ndarray:
 
     Without running maximum: each from the wealth at that very round.
     """
-    x = np.asarray(x, dtype=np.float64)
-    scale, rounds = scales(x), len(x)
-    bar = np.log(2 / alpha)
-    low, high = np.full(rounds, -WIDEST), np.full(rounds, WIDEST)
-    at = np.arange(rounds)
-    refuted = log_wealth(np.tile(x, (rounds, 1)), low, scale)[at, at] >= bar
+    x = np.ascontiguousarray(x, dtype=np.float64)
+    return np.array([_lower_end(x[: t + 1].tobytes(), alpha) for t in range(len(x))])
+
+
+@lru_cache(maxsize=1 << 15)  # one who watches asks after every round, and the ends of earlier rounds stay
+def _lower_end(x_bytes: bytes, alpha: float) -> float:
+    x = np.frombuffer(x_bytes)
+    scale, bar = scales(x), np.log(2 * len(BETS) / alpha)
+
+    def refuted(effect: float) -> bool:
+        size = np.clip((x - effect) / scale, -LARGEST, LARGEST)
+        return bool(np.logaddexp.reduce(np.log1p(np.tanh(BETS[:, None] * size)).sum(axis=1)) >= bar)
+
+    low, high = -WIDEST, WIDEST
+    if not refuted(low):
+        return -np.inf
     for _ in range(BISECTIONS):
         middle = (low + high) / 2
-        rich = log_wealth(np.tile(x, (rounds, 1)), middle, scale)[at, at] >= bar
-        low, high = np.where(rich, middle, low), np.where(rich, high, middle)
-    return np.where(refuted, low, -np.inf)
+        low, high = (middle, high) if refuted(middle) else (low, middle)
+    return low
 
 
 @dataclass(frozen=True, slots=True)

@@ -186,6 +186,37 @@ class Tokens(Message, frozen=True, tag=_snake):
     ]  # per position: token, text, estimate, survival, admitted, accepted, draft_top, target_top
 
 
+class ExperimentBegun(Message, frozen=True, tag=_snake):
+    """An A/B begins: its plan as asked for, and when."""
+
+    plan: "Experiment"
+    time: float
+    step: int
+
+
+class RoundDone(Message, frozen=True, tag=_snake):
+    """A round of an A/B is over: kept, with a counted block for every arm, or dropped for a reason."""
+
+    round: int
+    kept: bool
+    reason: str
+    time: float
+    step: int
+
+
+class BlockRequests(Message, frozen=True, tag=_snake):
+    """What each request got within a counted block. Columns of equal length.
+
+    seconds is from its last token before the block (or its first one, if that came within) to its last token in it,
+    and tokens are those that came in that time.
+    """
+
+    block: int
+    request: list[int]
+    tokens: list[int]
+    seconds: list[float]
+
+
 class Event(Message, frozen=True, tag=_snake):
     """Something worth telling the reader: level is "info", "warning" or "error"."""
 
@@ -224,6 +255,9 @@ Frame = (
     | Drafts
     | RequestDone
     | Tokens
+    | ExperimentBegun
+    | RoundDone
+    | BlockRequests
     | Event
     | Heartbeat
     | Bye
@@ -295,6 +329,25 @@ class Window(Message, frozen=True, tag=_snake):
     teach: bool = False
 
 
+class Experiment(Message, frozen=True, tag=_snake):
+    """Serve these arms in rounds, each arm once a round in random order, until `rounds` are kept; then the run ends.
+
+    "switchback" lets the same requests run on through every block; "isolated" begins every block without requests,
+    and gives every arm of a round the same prompts with the same seeds.
+    """
+
+    arms: list[str]  # labels, see `avlab.policies.labels`
+    baseline: str  # one of them
+    rounds: int
+    concurrency: int  # requests under way
+    design: str = "switchback"  # or "isolated"
+    length: float = 40.0  # of a counted block, in `unit`
+    unit: str = "steps"  # or "seconds"
+    washout: int = 4  # steps after a switch that are not counted
+    learn: int = 200  # steps that an arm with an estimator serves before the first round
+    seed: int = 0  # of the order of arms
+
+
 class Generate(Message, frozen=True, tag=_snake):
     """Serve this one prompt in a block of its own while the workload waits; each step is reported as Tokens."""
 
@@ -311,7 +364,19 @@ class Advance(Message, frozen=True, tag=_snake):
     """One more step of a step-by-step generation."""
 
 
-Command = Acknowledge | Resend | Stop | Pause | Resume | SetPolicy | SetWorkload | Window | Generate | Advance
+Command = (
+    Acknowledge
+    | Resend
+    | Stop
+    | Pause
+    | Resume
+    | SetPolicy
+    | SetWorkload
+    | Window
+    | Experiment
+    | Generate
+    | Advance
+)
 
 _encoder = msgspec.msgpack.Encoder()
 _frames = msgspec.msgpack.Decoder(Envelope)

@@ -25,7 +25,7 @@ class Reporter:
     def __init__(self, put: Callable[[m.Frame], None], clock: Callable[[], float], K: int, drafts: str):
         self._put, self._clock, self.K = put, clock, K
         self._every = {"all": 1, "sampled": SAMPLED_STEPS, "none": 0}[drafts]
-        self.block, self.arm = -1, Arm("none")
+        self.block, self.arm, self.name = -1, Arm("none"), "none"
         self._window = 0
         self._steps: list[m.Step] = []
         self._slots: list[tuple[int, Any]] = []  # (step, the engine's raw slots)
@@ -35,18 +35,19 @@ class Reporter:
         self.tokens = 0
         self.names: list[str] = []  # of kinds, by the code that columns hold
 
-    def begin_block(self, arm: Arm, kind: str, step: int, workload: str, round: int | None = None) -> None:
-        """What follows belongs to a new block."""
+    def begin_block(
+        self, arm: Arm, kind: str, step: int, workload: str, round: int | None = None, name: str = ""
+    ) -> None:
+        """What follows belongs to a new block. name: of the arm, where another block may have the same arm."""
         self.flush()
-        self.block, self.arm = self.block + 1, arm
-        self._put(m.Block(self.block, str(arm), kind, step, self._clock(), workload, round))
+        self.block, self.arm, self.name = self.block + 1, arm, name or str(arm)
+        self._put(m.Block(self.block, self.name, kind, step, self._clock(), workload, round))
 
     def cold_start(self, coefficients: Any, step: int) -> None:
         """The coefficients that an arm's estimator begins with, as refit 0; once an arm."""
-        name = str(self.arm)
-        if name not in self._rounds:
-            self._rounds[name] = np.zeros((2, self.K), dtype=np.int64)
-            self._put_refit(0, step, coefficients, self._rounds[name])
+        if self.name not in self._rounds:
+            self._rounds[self.name] = np.zeros((2, self.K), dtype=np.int64)
+            self._put_refit(0, step, coefficients, self._rounds[self.name])
 
     def take(self, report: Any, idle_ms: float) -> None:
         """Take an engine's step report; sends what is due. idle_ms: how long nothing ran before the step."""
@@ -55,13 +56,12 @@ class Reporter:
         self._steps.append(self._step(report, idle_ms))
         if report.slots is not None:
             self._slots.append((report.step, report.slots))
-            if str(self.arm) in self._rounds:
+            if self.name in self._rounds:
                 label = report.slots.label
-                self._rounds[str(self.arm)] += np.stack([(label >= 0).sum(0), (label == 1).sum(0)])
+                self._rounds[self.name] += np.stack([(label >= 0).sum(0), (label == 1).sum(0)])
         if report.refit is not None:
-            name = str(self.arm)
-            counts = self._rounds.pop(name, np.zeros((2, self.K), dtype=np.int64))
-            self._rounds[name] = np.zeros_like(counts)
+            counts = self._rounds.get(self.name, np.zeros((2, self.K), dtype=np.int64))
+            self._rounds[self.name] = np.zeros_like(counts)
             self._put_refit(report.refit.number, report.step, report.refit.after, counts)
         now = time.monotonic()
         if now - self._sent >= REPORT_SECONDS:
@@ -120,7 +120,7 @@ class Reporter:
     def _put_refit(self, number: int, step: int, coefficients: Any, counts: np.ndarray) -> None:
         self._put(
             m.Refit(
-                arm=str(self.arm),
+                arm=self.name,
                 block=self.block,
                 refit=number,
                 step=step,

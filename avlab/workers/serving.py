@@ -11,10 +11,12 @@ from avlab.engine.request import Request, RequestError
 from avlab.policies import Arm, PolicyError
 from avlab.workers import messages as m
 from avlab.workers.entry import Order
+from avlab.workers.experiment import Conductor
 from avlab.workers.reporting import Reporter
 from avlab.workloads import Moment, Workload, WorkloadError, open_workload
 
 LONGEST_SLEEP = 0.25  # seconds; commands wake the loop sooner
+NOT_DURING_EXPERIMENT = (m.SetPolicy, m.SetWorkload, m.Window, m.Generate, m.Experiment)
 MOST_REFUSALS = 100  # requests in a row that cannot be served, after which a run is given up
 
 
@@ -43,6 +45,8 @@ class Server:
         self.taken = self.refused = 0
         self.paused = self.draining = False
         self.stop_reason = ""
+        self.conductor: Conductor | None = None  # of the A/B that runs
+        self.first = 0  # the request from which seeds are counted
         engine.clock = order.clock
 
     def run(self) -> str:
@@ -51,7 +55,7 @@ class Server:
         Raises ServingError when nothing can be served or the lab is gone.
         """
         self.order.state = "serving"
-        self._begin_block(self.engine.policy.arm, "serve")
+        self.begin_block(self.engine.policy.arm, "serve")
         began, idle_since = time.monotonic(), None
         reason = ""
         while not reason:
@@ -73,8 +77,12 @@ class Server:
             self.report.take(result, idle_ms)
             for finished in result.finished:
                 self._finish(finished)
+            if self.conductor:
+                self.conductor.after_step(result)
         self.order.state = "stopping"
-        self._cancel_all()
+        if self.conductor:
+            self.conductor.close()
+        self.cancel_all()
         self.report.flush()
         return reason
 
@@ -86,7 +94,15 @@ class Server:
         if self.order.asked_to_stop.is_set():
             self.stop_reason = "stopped"
         for command in self.order.outbox.commands():
+            if self.conductor and isinstance(command, NOT_DURING_EXPERIMENT):
+                name = type(command).__name__
+                self.order.event(
+                    "warning", "experiment", f"An A/B runs, so {name} was refused: stop it first."
+                )
+                continue
             match command:
+                case m.Experiment():
+                    self._begin_experiment(command)
                 case m.Stop(drain):
                     self.draining = drain
                     self.stop_reason = "" if drain else "stopped"
@@ -108,10 +124,18 @@ class Server:
         if paused != self.paused:
             self.paused, self.order.state = paused, "paused" if paused else "serving"
             self.order.event("info", self.order.state, "Serving is held." if paused else "Serving goes on.")
+            if paused and self.conductor:
+                self.conductor.disturb("serving was paused")
+
+    def _begin_experiment(self, plan: m.Experiment) -> None:
+        try:
+            self.conductor = Conductor(plan, self)
+        except (PolicyError, WorkloadError) as error:
+            raise ServingError(f"The A/B cannot run: {error}") from None
 
     def _set_policy(self, text: str, kind: str, round: int | None) -> None:
         try:
-            self._begin_block(Arm.parse(text, self.report.K or None), kind, round)
+            self.begin_block(Arm.parse(text, self.report.K or None), kind, round)
         except PolicyError as error:
             self.order.event("warning", "policy", f"The policy stays as it was: {error}")
 
@@ -122,12 +146,13 @@ class Server:
             self.order.event("warning", "workload", f"The workload stays as it was: {error}")
             return
         self.workload = workload
-        self._begin_block(self.report.arm, "serve")
+        self.begin_block(self.report.arm, "serve")
 
-    def _begin_block(self, arm: Arm, kind: str, round: int | None = None) -> None:
+    def begin_block(self, arm: Arm, kind: str, round: int | None = None, name: str = "") -> None:
+        """Serve under this arm from the next step on, in a new block."""
         self.engine.set_policy(arm)
         self.report.begin_block(
-            self.engine.policy.arm, kind, self.engine.step_number, self.workload.name, round
+            self.engine.policy.arm, kind, self.engine.step_number, self.workload.name, round, name
         )
         estimator = getattr(self.engine.policy, "estimator", None)
         if estimator is not None:
@@ -164,7 +189,7 @@ class Server:
             temperature=config.temperature,
             top_k=config.top_k,
             top_p=config.top_p,
-            seed=request_seed(config.seed, number),
+            seed=request_seed(config.seed, number - self.first),
             kind=arrived.kind,
             arrival=arrived.arrival,
         )
@@ -191,7 +216,8 @@ class Server:
             output = self.text.decode(sequence.tokens[len(sequence.request.tokens) :])
         self.order.outbox.put(self._done(sequence.request, finished.reason, sequence, output))
 
-    def _cancel_all(self) -> None:
+    def cancel_all(self) -> None:
+        """Take out every request, finished or not."""
         for request in list(self.engine.queue):
             self.engine.cancel(request.id)
             self.order.outbox.put(self._done(request, "cancelled"))

@@ -1,0 +1,159 @@
+"""A run's A/B as numbers: ratios with their sequences, what users saw, the ledger, and the verdict in words."""
+
+from typing import Any
+
+import duckdb
+import numpy as np
+
+from avlab.experiments import reasons, statistics, words
+from avlab.policies import unlabelled
+from store import queries
+from store.errors import StoreError
+from store.runs import plain
+
+HALF_WIDTH = 0.02  # "how long until ± 2 %"
+
+
+class NoExperiment(StoreError):
+    """A run without an A/B was asked for one."""
+
+
+def analyse(con: duckdb.DuckDBPyConnection, run: str, slo: tuple[str, float] | None = None) -> dict[str, Any]:
+    """Everything that is said of an A/B, as JSON can hold it; may be asked after every round.
+
+    Ratios are throughput over the baseline's. results: a row for each arm but the baseline, with arm, ratio, low, high
+    (the confidence sequence), rounds, declared, declared_at (the round), and by round ratio_by_round, low_by_round,
+    high_by_round; fixed_low, fixed_high (the fixed-sample interval), rounds_to_2_percent and moved. arms: by arm
+    tokens_per_s, what users saw, and the ledger per 1,000 output tokens. adaptive: each adaptive arm against every
+    fixed length. verdicts and why: sentences. slo: (measure, limit), see `words.best_within`.
+    Raises NoExperiment.
+    """
+    plan = queries.experiment(con, run)
+    if plan is None:
+        raise NoExperiment(f"Run {run} has no A/B in it: start one with `avlab ab`.")
+    description = queries.describe(con, run)
+    rounds, blocks = queries.rounds(con, run), queries.block_rates(con, run)
+    kept = [row["round"] for row in rounds if row["kept"]]
+    rates = _rates(blocks, plan["arms"], kept)
+    users, ledger = queries.user_times(con, run), queries.arm_ledger(con, run)
+    compared = [arm for arm in plan["arms"] if arm != plan["baseline"]]
+    results = [result_of(arm, rates[arm], rates[plan["baseline"]], plan) for arm in compared]
+    answer = {
+        "run_id": run,
+        "state": description["state"],
+        "plan": plan,
+        "workload": description["config"]["workload"],
+        "temperature": description["config"]["temperature"],
+        "rounds": len(kept),
+        "dropped": _dropped(rounds, queries.unfinished_round(con, run), description["state"]),
+        "results": results,
+        "arms": {
+            arm: {"tokens_per_s": _mean_rate(rates[arm]), **users.get(arm, {}), "ledger": ledger.get(arm)}
+            for arm in plan["arms"]
+        },
+    }
+    answer["adaptive"] = _against_fixed(rates, plan["arms"])
+    answer["best_fixed"] = _best_fixed(rates, plan["arms"])
+    answer["slo"] = words.best_within(answer["arms"], slo) if slo else None
+    answer["verdicts"] = words.verdicts(answer)
+    answer["why"] = reasons.why(answer, _miscalibrations(con, run, plan["arms"]))
+    return plain(answer)
+
+
+def result_of(arm: str, rates: np.ndarray, baseline: np.ndarray, plan: dict[str, Any]) -> dict[str, Any]:
+    """One arm against the baseline, from throughputs by kept round, [T] each."""
+    x = statistics.log_ratios(rates, baseline)
+    if not len(x):
+        return {"arm": arm, "ratio": None, "low": None, "high": None, "rounds": 0, "declared": False}
+    sequence, fixed = statistics.sequence(x), statistics.fixed_sample(x)
+    first = int(statistics.declared_at(x))
+    until = statistics.rounds_until(x, np.log(1 + HALF_WIDTH))
+    return {
+        "arm": arm,
+        "ratio": np.exp(x.mean()),
+        "low": np.exp(sequence.low[-1]),
+        "high": np.exp(sequence.high[-1]),
+        "rounds": len(x),
+        "declared": first > 0,
+        "declared_at": first or None,
+        "fixed_low": np.exp(fixed.low),
+        "fixed_high": np.exp(fixed.high),
+        "rounds_to_2_percent": until,
+        "moved": sequence.moved,
+        "ratio_by_round": np.exp(x),
+        "mean_by_round": np.exp(np.cumsum(x) / np.arange(1, len(x) + 1)),
+        "low_by_round": np.exp(sequence.low),
+        "high_by_round": np.exp(sequence.high),
+    }
+
+
+def _rates(blocks: list[dict], arms: list[str], kept: list[int]) -> dict[str, np.ndarray]:
+    """Throughput by arm and kept round, [T]; a round in which an arm emitted nothing is left out for all."""
+    found = {(block["arm"], block["round"]): block["tokens_per_s"] or 0.0 for block in blocks}
+    whole = [number for number in kept if all(found.get((arm, number), 0.0) > 0 for arm in arms)]
+    return {arm: np.array([found[arm, number] for number in whole]) for arm in arms}
+
+
+def _mean_rate(rates: np.ndarray) -> float | None:
+    """The geometric mean, whose ratios are those of the results."""
+    return float(np.exp(np.log(rates).mean())) if len(rates) else None
+
+
+def _dropped(rounds: list[dict], unfinished: int | None, state: str) -> list[dict]:
+    dropped = [{"round": row["round"], "reason": row["reason"]} for row in rounds if not row["kept"]]
+    if unfinished is not None and state != "running":
+        reason = {"cut short": "the worker went away in the middle of it"}.get(
+            state, "the run ended before it did"
+        )
+        dropped.append({"round": unfinished, "reason": reason})
+    return dropped
+
+
+def _fixed(arms: list[str]) -> list[str]:
+    """The arms that draft a fixed length, 0 (none) included."""
+    return [arm for arm in arms if not arm.startswith("adaptive")]
+
+
+def _against_fixed(rates: dict[str, np.ndarray], arms: list[str]) -> list[dict]:
+    """For each adaptive arm: whether its sequence against every fixed length excludes 1 from below (declared), at which
+    round, by how much at least (least_low), and the fixed lengths whose sequence excludes 1 from above (beaten_by).
+    """
+    rivals = _fixed(arms)
+    if not rivals or not len(rates[arms[0]]):
+        return []
+    answer = []
+    for arm in arms:
+        if arm not in rivals:
+            x = np.stack([statistics.log_ratios(rates[arm], rates[rival]) for rival in rivals])
+            first, ends = statistics.beats_all(x), [statistics.sequence(row) for row in x]
+            answer.append(
+                {
+                    "arm": arm,
+                    "declared": first > 0,
+                    "declared_at": first or None,
+                    "least_low": np.exp(min(end.low[-1] for end in ends)),
+                    "beaten_by": [rival for rival, end in zip(rivals, ends, strict=True) if end.high[-1] < 0],
+                }
+            )
+    return answer
+
+
+def _best_fixed(rates: dict[str, np.ndarray], arms: list[str]) -> dict[str, Any] | None:
+    """The best fixed length by name, with its throughput where rounds judged it that had not chosen it."""
+    rivals = _fixed(arms)
+    if not rivals or len(rates[rivals[0]]) < 2:
+        return None
+    best, judged = statistics.best_by_halves([np.log(rates[arm]) for arm in rivals])
+    return {"arm": rivals[best], "tokens_per_s": float(np.exp(judged.mean()))}
+
+
+def _miscalibrations(con: duckdb.DuckDBPyConnection, run: str, arms: list[str]) -> dict[str, list[dict]]:
+    """By arm that decides by estimates: position, mean estimate, accepted share and slots, of each position."""
+    sources = {"adaptive": "online", "adaptive:head": "head", "adaptive:raw": "raw"}
+    answer = {}
+    for arm in arms:
+        source = sources.get(unlabelled(arm).partition("+")[0])
+        if source:
+            sums = queries.calibration_sums(con, run, source, arm=arm)
+            answer[arm] = reasons.by_position(sums)
+    return answer

@@ -1,0 +1,126 @@
+"""The plan of an A/B from what a reader typed: checked here, so that a worker only starts on one that can be served."""
+
+import math
+import re
+from collections.abc import Sequence
+
+from avlab.config import ConfigError, RunConfig
+from avlab.policies import Arm, PolicyError, labels, unlabelled
+from avlab.workers.messages import Experiment
+
+DESIGNS = {
+    "switchback": "One worker serves the same requests on and on, and the arm that steers it changes from block to "
+    "block in random order: what drifts in the machine hits every arm alike.",
+    "isolated": "Every block begins without requests, and each arm of a round serves the same prompts with the same "
+    "seeds: no arm inherits anything from the one before.",
+}
+DEFAULT_BLOCKS = {"switchback": "40steps", "isolated": "80steps"}
+MOST_ROUNDS = 2000
+MOST_ARMS = 12
+SECONDS_A_STEP = 0.05  # for how long a wash-out given in steps lasts, where a block is given in seconds
+
+
+def make_plan(
+    config: RunConfig,
+    arms: Sequence[str],
+    baseline: str | None = None,
+    concurrency: int = 16,
+    rounds: int = 30,
+    design: str = "switchback",
+    block: str | None = None,
+    washout: int = 4,
+    learn: int = 200,
+) -> tuple[RunConfig, Experiment]:
+    """A run's configuration and the plan of its A/B. Raises ConfigError, with a sentence for everything that is wrong.
+
+    arms: policies; one listed twice is compared with itself. baseline: else the first fixed length, else none, else the
+    first arm. block: the length of a counted block, as "40steps" or "2s".
+    """
+    problems: list[str] = []
+    named: list[str] = []
+    try:
+        named = labels([arm for arm in arms if arm.strip()], config.K)
+        for label in named:
+            if Arm.parse(unlabelled(label)).drafts and not config.has_drafter:
+                raise PolicyError(
+                    f"policy {unlabelled(label)} needs a drafter and this run has none: give --drafter."
+                )
+        chosen = _baseline(named, baseline)
+    except PolicyError as error:
+        problems.append(str(error))
+        chosen = ""
+    if named and len(named) < 2:
+        problems.append(
+            f"an A/B needs two arms or more, and there is only {named[0]}: add one, such as none."
+        )
+    if not named and not problems:
+        problems.append("an A/B needs arms: name two or more, such as adaptive,fixed:5.")
+    if len(named) > MOST_ARMS:
+        problems.append(f"{len(named)} arms are too many to compare at once; give at most {MOST_ARMS}.")
+    if design not in DESIGNS:
+        problems.append(f"there is no design {design!r}; choose {' or '.join(DESIGNS)}.")
+    if not 1 <= rounds <= MOST_ROUNDS:
+        problems.append(f"rounds is {rounds}; it must be 1 to {MOST_ROUNDS}.")
+    if not 1 <= concurrency <= config.slots:
+        problems.append(
+            f"concurrency is {concurrency}; it must be at least 1 and at most slots, {config.slots}: raise slots."
+        )
+    if washout < 1:
+        problems.append(
+            "washout is below 1 step: the first step after a switch still carries the arm before."
+        )
+    if learn < 0:
+        problems.append(f"learn is {learn}; it must be 0 steps or more.")
+    try:
+        length, unit = parse_block(block or DEFAULT_BLOCKS.get(design, "40steps"), washout)
+    except ValueError as error:
+        problems.append(str(error))
+    if problems:
+        raise ConfigError(problems)
+    seed = config.seed
+    plan = Experiment(named, chosen, rounds, concurrency, design, length, unit, washout, learn, seed)
+    endless = {"duration": None, "tokens": None, "requests": None}
+    first = unlabelled(chosen)
+    return config.changed(policy=first, arrival=f"closed:{concurrency}", **endless), plan
+
+
+def parse_block(text: str, washout: int) -> tuple[float, str]:
+    """("40steps", 4) as (40.0, "steps"). Raises ValueError for no length, and for one that a wash-out outlasts."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(steps?|s|seconds?)\s*", text)
+    if not match:
+        raise ValueError(
+            f"the block length {text!r} is no length; give steps or seconds, such as 40steps or 2s."
+        )
+    length, unit = float(match[1]), "steps" if match[2].startswith("st") else "seconds"
+    if unit == "steps" and length != int(length):
+        raise ValueError(f"a block of {length:g} steps does not exist; give a whole number.")
+    if not 0 < length < math.inf:
+        raise ValueError("a block of length 0 counts nothing; give a longer one.")
+    shortest = washout if unit == "steps" else washout * SECONDS_A_STEP
+    if length <= shortest:
+        about = "" if unit == "steps" else f", about {shortest:g} s"
+        raise ValueError(
+            f"a block of {text.strip()} is no longer than its wash-out of {washout} steps{about}: lengthen it, or "
+            "shorten the wash-out."
+        )
+    return length, unit
+
+
+def _baseline(named: list[str], asked: str | None) -> str:
+    if asked:
+        wanted = labels([unlabelled(asked)])[0] + asked[len(unlabelled(asked)) :]
+        if wanted not in named:
+            raise PolicyError(
+                f"the baseline {asked} is not among the arms {', '.join(named)}: add it, or name one."
+            )
+        return wanted
+    fixed = [label for label in named if label.startswith(("fixed:", "verify:"))]
+    return (fixed or [label for label in named if label == "none"] or named or [""])[0]
+
+
+def steps_ahead(plan: Experiment) -> int | None:
+    """Steps that the plan takes in all, without what dropped rounds add; None where blocks are in seconds."""
+    if plan.unit != "steps":
+        return None
+    learning = plan.learn * sum(Arm.parse(unlabelled(label)).learns for label in plan.arms)
+    return learning + int(plan.rounds * len(plan.arms) * (plan.washout + plan.length))

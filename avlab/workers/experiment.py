@@ -1,0 +1,189 @@
+"""An A/B inside the serving loop: which arm serves the next step, and which steps count.
+
+`Conductor.conduct` is the whole schedule, read from top to bottom: it is a generator, and every `yield` is one engine
+step under what was set up before it.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from avlab.policies import Arm, PolicyError, unlabelled
+from avlab.workers import messages as m
+from avlab.workloads import open_workload
+
+if TYPE_CHECKING:
+    from avlab.workers.serving import Server
+
+LEAST_STEPS = 3  # of a block whose length is in seconds
+MOST_WASHOUT = 2000  # steps until every prompt of a fresh block must have been computed
+
+
+class _Disturbed(Exception):
+    """Something happened within a round that its blocks must not be compared over."""
+
+
+class Conductor:
+    """Carries out one plan at the step boundaries of a server.
+
+    Every arm owns its policy, and with it at most one estimator, which learns and counts its steps only while its arm
+    serves. Raises PolicyError for an arm that this drafter cannot serve, and for a plan that cannot be carried out.
+    """
+
+    def __init__(self, plan: m.Experiment, server: Server):
+        self.plan, self.server, self.engine = plan, server, server.engine
+        self.kept = self.number = 0  # rounds that count; the number of the round under way
+        self._finished: list[Any] = []  # sequences that ended within the block
+        self._policies: dict[str, Any] = {}
+        if not {plan.baseline} < set(plan.arms) or len(set(plan.arms)) < len(plan.arms):
+            raise PolicyError(
+                f"an A/B needs two or more arms, each once, and a baseline among them; got {plan.arms}."
+            )
+        for label in plan.arms:
+            self._adopt(label)
+        self._traffic(server.config.seed)
+        server.order.outbox.put(m.ExperimentBegun(plan, server.order.clock(), self.engine.step_number))
+        self._steps = self.conduct()
+        next(self._steps)
+
+    def _adopt(self, label: str) -> None:
+        """Make an arm's policy, as good as new."""
+        arm = Arm.parse(unlabelled(label), self.server.report.K or None)
+        self.engine.policies.pop(str(arm), None)
+        self.engine.set_policy(arm)
+        if self.engine.policy.arm != arm:
+            raise PolicyError(f"policy {arm} does not exist for this drafter: it has no confidence head.")
+        self._policies[label] = self.engine.policy
+
+    # ---- called by the serving loop ------------------------------------------------------------------------
+
+    def after_step(self, report: Any) -> None:
+        """An engine step is over; sets up the next one, and the run's end behind the last."""
+        self._finished += [finished.sequence for finished in report.finished]
+        next(self._steps, None)
+
+    def disturb(self, reason: str) -> None:
+        """Drop the round under way, and begin another."""
+        self._steps.throw(_Disturbed(reason))
+
+    def close(self) -> None:
+        """The run ends: say what became of a plan that is not finished."""
+        if self.kept < self.plan.rounds:
+            self._say(
+                "warning",
+                f"The A/B ended after {self.kept} of {self.plan.rounds} rounds; an unfinished round does not count.",
+            )
+
+    # ---- the schedule --------------------------------------------------------------------------------------
+
+    def conduct(self) -> Iterator[None]:
+        """One `yield` a step: learning, then rounds until enough are kept."""
+        plan, order = self.plan, np.random.default_rng(self.plan.seed)
+        for label in plan.arms:
+            if plan.learn and getattr(self._policies[label], "estimator", None) is not None:
+                self._begin(label, "wash-out")
+                yield from self._some(plan.learn)
+        learnt = copy.deepcopy(self._policies)
+        while self.kept < plan.rounds:
+            reason = ""
+            try:
+                for place in order.permutation(len(plan.arms)):
+                    label = plan.arms[place]
+                    if plan.design == "isolated":
+                        self._policies[label] = copy.deepcopy(learnt[label])
+                        self._traffic(self.server.config.seed + self.number)
+                    self._begin(label, "wash-out", self.number)
+                    yield from self._some(plan.washout)
+                    if plan.design == "isolated":
+                        yield from self._first_tokens()
+                    self._begin(label, "serve", self.number)
+                    before = self._progress()
+                    yield from self._block()
+                    self._report_requests(before)
+            except _Disturbed as disturbance:
+                reason = str(disturbance)
+                self._say("warning", f"Round {self.number} was dropped: {reason}.")
+            self._put(m.RoundDone(self.number, not reason, reason, self._clock(), self._step()))
+            self.kept += not reason
+            self.number += 1
+        self._say("info", f"The A/B is complete: {self.kept} rounds of {len(plan.arms)} arms.")
+        self.server.stop_reason = "done"
+
+    def _some(self, steps: int) -> Iterator[None]:
+        for _ in range(steps):
+            yield
+
+    def _first_tokens(self) -> Iterator[None]:
+        """Steps until all requests that a fresh block began with have emitted a token."""
+        waiting = {request.id for request in self.engine.queue}
+        waiting |= {sequence.request.id for sequence in self.engine.sequences}
+        for _ in range(MOST_WASHOUT):
+            late = [s for s in self.engine.sequences if s.request.id in waiting and not s.output_length]
+            if not late and not any(request.id in waiting for request in self.engine.queue):
+                return
+            yield
+
+    def _block(self) -> Iterator[None]:
+        """The steps of one counted block."""
+        plan, steps, began = self.plan, 0, self._clock()
+        while True:
+            yield
+            steps += 1
+            if plan.unit == "steps" and steps >= plan.length:
+                return
+            if plan.unit == "seconds" and steps >= LEAST_STEPS and self._clock() - began >= plan.length:
+                return
+
+    # ---- the engine's state --------------------------------------------------------------------------------
+
+    def _begin(self, label: str, kind: str, round: int | None = None) -> None:
+        policy = self._policies[label]
+        self.engine.policies[str(policy.arm)] = policy
+        self._finished = []
+        self.server.begin_block(policy.arm, kind, round, label)
+
+    def _traffic(self, seed: int) -> None:
+        """No requests, and the prompts and seeds that belong to `seed`, from their beginning and without end."""
+        config, server = self.server.config, self.server
+        server.cancel_all()
+        server.first = server.taken
+        server.workload = open_workload(
+            config.workload,
+            f"closed:{self.plan.concurrency}",
+            seed=seed,
+            max_new_tokens=config.max_new_tokens,
+            repeat=True,
+        )
+
+    def _progress(self) -> dict[int, tuple[int, float]]:
+        """Of each request that has emitted: its tokens so far, and when the last one came."""
+        running = self.engine.sequences
+        return {s.request.id: (s.output_length, s.last_token_at) for s in running if s.output_length}
+
+    def _report_requests(self, before: dict[int, tuple[int, float]]) -> None:
+        rows = []
+        for s in [*self._finished, *self.engine.sequences]:
+            if s.output_length:
+                tokens, since = before.get(s.request.id, (1, s.first_token_at))
+                if s.output_length > tokens:
+                    rows.append((s.request.id, s.output_length - tokens, s.last_token_at - since))
+        request, tokens, seconds = (
+            (list(column) for column in zip(*rows, strict=True)) if rows else ([], [], [])
+        )
+        self._put(m.BlockRequests(self.server.report.block, request, tokens, seconds))
+
+    def _put(self, frame: m.Frame) -> None:
+        self.server.order.outbox.put(frame)
+
+    def _clock(self) -> float:
+        return self.server.order.clock()
+
+    def _step(self) -> int:
+        return self.engine.step_number
+
+    def _say(self, level: str, text: str) -> None:
+        self.server.order.event(level, "experiment", text)

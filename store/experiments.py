@@ -1,0 +1,188 @@
+"""What an A/B measured: its plan, its rounds, throughput by block, times of users, and the ledger by arm.
+
+Only counted blocks (kind "serve") of kept rounds are asked for: a round that was dropped, or that a worker's end cut
+off, is nowhere in here.
+"""
+
+import json
+import statistics
+
+import duckdb
+import numpy as np
+
+from avlab.speculation.saving import saved_ms
+from store.runs import plain, rows
+from store.traces import cost_profile
+
+# Counted blocks of kept rounds: block, arm, round, their time, and when the next block began (null for the last).
+COUNTED = """
+    SELECT b.block, b.arm, b."round", b.time, b.until FROM (
+        SELECT *, lead(time) OVER (ORDER BY block) AS until FROM blocks WHERE run = $run::UUID
+    ) AS b JOIN (SELECT DISTINCT "round" FROM rounds WHERE run = $run::UUID AND kept) AS r USING ("round")
+    WHERE b.kind = 'serve'
+"""
+
+
+def experiment(con: duckdb.DuckDBPyConnection, run: str) -> dict | None:
+    """The plan of a run's A/B as it was asked for, and when it began (time, step); None where a run has none."""
+    found = rows(con, "SELECT * EXCLUDE (run) FROM experiments WHERE run = $run::UUID", {"run": run})
+    return plain(found[0] | {"arms": json.loads(found[0]["arms"])}) if found else None
+
+
+def experiment_runs(con: duckdb.DuckDBPyConnection) -> list[str]:
+    """The ids of the runs that have an A/B, newest first."""
+    sql = "SELECT DISTINCT run::VARCHAR FROM experiments ORDER BY ALL DESC"
+    return [run for (run,) in con.execute(sql).fetchall()]
+
+
+def rounds(con: duckdb.DuckDBPyConnection, run: str) -> list[dict]:
+    """The rounds that are over, in order: round, kept, reason, time, step."""
+    sql = 'SELECT "round", kept, reason, time, step FROM rounds WHERE run = $run::UUID ORDER BY "round"'
+    return plain(rows(con, sql, {"run": run}))
+
+
+def unfinished_round(con: duckdb.DuckDBPyConnection, run: str) -> int | None:
+    """The round that has begun and is not over; None between rounds."""
+    sql = (
+        'SELECT max("round") FROM blocks WHERE run = $run::UUID '
+        'AND "round" NOT IN (SELECT "round" FROM rounds WHERE run = $run::UUID)'
+    )
+    return con.execute(sql, {"run": run}).fetchall()[0][0]
+
+
+def block_rates(con: duckdb.DuckDBPyConnection, run: str) -> list[dict]:
+    """Counted blocks in order: block, arm, round, tokens, seconds (from its beginning to its last step), steps,
+    emitting, tokens_per_s.
+    """
+    return plain(
+        rows(
+            con,
+            f"""
+            WITH counted AS ({COUNTED})
+            SELECT c.block, c.arm, c."round", sum(tokens)::BIGINT AS tokens, max(s.time) - c.time AS seconds,
+                count(*) AS steps, sum(emitting)::BIGINT AS emitting,
+                sum(tokens) / nullif(max(s.time) - c.time, 0) AS tokens_per_s
+            FROM counted AS c JOIN (SELECT * FROM steps WHERE run = $run::UUID) AS s USING (block)
+            GROUP BY c.block, c.arm, c."round", c.time ORDER BY c.block
+            """,
+            {"run": run},
+        )
+    )
+
+
+def user_times(con: duckdb.DuckDBPyConnection, run: str) -> dict[str, dict]:
+    """By arm, what users saw within its blocks: interactivity (median tokens/s of a request), p50_tpot_ms and
+    p95_tpot_ms (time per output token, of the requests that tokens belong to), p50_ttft_ms (time to first token, of the
+    finished requests whose first token came in the arm's blocks; None without one).
+    """
+    found = rows(
+        con,
+        f"""
+        WITH counted AS ({COUNTED})
+        SELECT arm, list(seconds / tokens) AS pace, list(tokens) AS weight
+        FROM counted JOIN (SELECT * FROM block_requests WHERE run = $run::UUID) USING (block)
+        WHERE seconds > 0 GROUP BY arm
+        """,
+        {"run": run},
+    )
+    first = rows(
+        con,
+        f"""
+        WITH counted AS ({COUNTED})
+        SELECT arm, 1e3 * median(first_token - arrival) AS ms FROM counted
+        JOIN (SELECT first_token, arrival FROM requests WHERE run = $run::UUID) AS q
+            ON q.first_token > counted.time AND q.first_token <= coalesce(counted.until, 'infinity'::DOUBLE)
+        GROUP BY arm
+        """,
+        {"run": run},
+    )
+    waits = {row["arm"]: row["ms"] for row in first}
+    answer = {}
+    for row in found:
+        pace, weight = np.array(row["pace"]), np.array(row["weight"], dtype=np.float64)
+        order = np.argsort(pace)
+        below = (np.cumsum(weight[order]) - weight[order] / 2) / weight.sum()
+        p50, p95 = 1e3 * np.interp([0.5, 0.95], below, pace[order])
+        answer[row["arm"]] = {
+            "interactivity": statistics.median((1 / pace).tolist()),
+            "p50_tpot_ms": p50,
+            "p95_tpot_ms": p95,
+            "p50_ttft_ms": waits.get(row["arm"]),
+        }
+    return plain(answer)
+
+
+def arm_ledger(con: duckdb.DuckDBPyConnection, run: str) -> dict[str, dict]:
+    """By arm, over its counted blocks, per 1,000 output tokens: draft_ms, verify_ms, sample_ms, decide_ms, other_ms
+    (reporting and waiting), total_ms; scheduled, admitted, accepted, trimmed and rejected draft tokens; saved_ms, what
+    verifying every draft token would have cost more by the cost table. Beside them, as they are: tokens, steps,
+    seconds, tokens_per_step, and expected_ms, measured_ms (means of the steps that had an expectation).
+    """
+    by_pass = rows(
+        con,
+        f"""
+        WITH counted AS ({COUNTED})
+        SELECT arm, target_tokens, list_sum(scheduled) AS scheduled, list_sum(admitted) AS admitted,
+            sum(list_sum(accepted))::BIGINT AS accepted, count(*) AS steps, sum(tokens)::BIGINT AS tokens,
+            sum(emitting)::BIGINT AS emitting, sum(draft_ms) AS draft_ms, sum(verify_ms) AS verify_ms,
+            sum(sample_ms) AS sample_ms, sum(decide_ms) AS decide_ms,
+            sum(expected_ms) FILTER (prompt_tokens = 0) AS expected_ms,
+            count(expected_ms) FILTER (prompt_tokens = 0) AS expectations,
+            sum(draft_ms + verify_ms) FILTER (prompt_tokens = 0 AND expected_ms IS NOT NULL) AS measured_ms
+        FROM counted JOIN (SELECT * FROM steps WHERE run = $run::UUID) AS s USING (block)
+        GROUP BY arm, target_tokens, list_sum(scheduled), list_sum(admitted)
+        """,
+        {"run": run},
+    )
+    seconds: dict[str, float] = {}
+    for block in block_rates(con, run):
+        seconds[block["arm"]] = seconds.get(block["arm"], 0.0) + block["seconds"]
+    verify = _verify_table(con, run)
+    return plain(
+        {arm: _entry([r for r in by_pass if r["arm"] == arm], seconds[arm], verify) for arm in seconds}
+    )
+
+
+def _verify_table(con: duckdb.DuckDBPyConnection, run: str) -> np.ndarray:
+    profile = cost_profile(con, run).to_pydict()
+    table = [
+        ms
+        for form, phase, ms in zip(profile["form"], profile["phase"], profile["ms"], strict=True)
+        if (form, phase) == ("table", "verify")
+    ]
+    return np.array(table)
+
+
+def _entry(mine: list[dict], seconds: float, verify: np.ndarray) -> dict:
+    def total(name: str) -> float:
+        return float(sum(row[name] or 0 for row in mine))
+
+    def drafts(name: str) -> float:
+        return float(sum(row[name] * row["steps"] for row in mine))
+
+    tokens, expectations = total("tokens"), total("expectations")
+    per = 1e3 / tokens if tokens else np.nan
+    scheduled, admitted, accepted = drafts("scheduled"), drafts("admitted"), total("accepted")
+    parts = {name: per * total(name) for name in ("draft_ms", "verify_ms", "sample_ms", "decide_ms")}
+    columns = {
+        name: np.array([row[name] for row in mine], dtype=float) for name in ("target_tokens", "scheduled")
+    }
+    columns["admitted"] = np.array([row["admitted"] for row in mine], dtype=float)
+    saved = saved_ms(verify, **columns) @ [row["steps"] for row in mine] if len(verify) else np.nan
+    return {
+        **parts,
+        "other_ms": per * seconds * 1e3 - sum(parts.values()),
+        "total_ms": per * seconds * 1e3,
+        "scheduled": per * scheduled,
+        "admitted": per * admitted,
+        "accepted": per * accepted,
+        "trimmed": per * (scheduled - admitted),
+        "rejected": per * (admitted - accepted),
+        "saved_ms": per * saved,
+        "tokens": int(tokens),
+        "steps": int(total("steps")),
+        "seconds": seconds,
+        "tokens_per_step": tokens / total("emitting") if total("emitting") else None,
+        "expected_ms": total("expected_ms") / expectations if expectations else None,
+        "measured_ms": total("measured_ms") / expectations if expectations else None,
+    }
