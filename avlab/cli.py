@@ -1,4 +1,4 @@
-"""The lab without a browser: `avlab fetch`, `run`, `runs`, `show`, `export`, `bench`.
+"""The lab without a browser: `avlab fetch`, `run`, `ab`, `runs`, `show`, `export`, `bench`.
 
 Answers go to standard output, everything else to standard error; with --json the answer is one JSON object. What
 goes wrong is one sentence on standard error and an exit code other than 0: 2 for wrong usage, 130 for Ctrl-C, else 1.
@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from avlab import run_command, terminal
+from avlab import ab_command, run_command, terminal
 from avlab.config import ConfigError, default_database
 from avlab.errors import is_ours
 
@@ -65,6 +65,7 @@ def fetch(
 
 
 app.command("run")(run_command.make())
+app.command("ab")(ab_command.make())
 
 
 @app.command()

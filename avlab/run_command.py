@@ -4,6 +4,8 @@ import inspect
 import signal
 import threading
 import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
@@ -33,41 +35,53 @@ def make() -> Any:
 
 
 def _run(config: RunConfig, as_json: bool) -> None:
+    with Interrupts() as interrupts, opened(config) as served:
+        _serve(served, config, interrupts, as_json)
+
+
+@contextmanager
+def opened(config: RunConfig, plan: Any = None) -> Iterator["Local | Remote"]:
+    """A run that was just started: in a lab of our own, or in the one that holds the database."""
     from avlab.lab import Lab
     from store.errors import DatabaseHeld
 
-    with _Interrupts() as interrupts:
-        try:
-            lab = Lab(config.database)
-        except DatabaseHeld:
-            _serve(_Remote(config), config, interrupts, as_json)
-            return
-        with lab:
-            _serve(_Local(lab, config), config, interrupts, as_json)
+    try:
+        lab = Lab(config.database)
+    except DatabaseHeld:
+        yield Remote(config, plan)
+        return
+    with lab:
+        yield Local(lab, config, plan)
 
 
 def _config(options: dict[str, Any]) -> RunConfig:
+    given = plain_settings(options)
+    limits = ("duration", "tokens", "requests")
+    if not any(name in given for name in limits):
+        given["duration"] = DEFAULT_SECONDS
+    if str(given.get("duration")).lower() in ("inf", "forever"):
+        given["duration"] = None
+    return RunConfig.make(given)
+
+
+def plain_settings(options: dict[str, Any]) -> dict[str, Any]:
+    """What was given on the command line, with --prompts as a workload and the database by its whole path."""
     given = {name: value for name, value in options.items() if value is not None}
     prompts = given.pop("prompts", None)
     if prompts is not None:
         if "workload" in given:
             raise ConfigError(["--prompts and --workload both say what is served; give one of them."])
         given["workload"] = f"file:{Path(prompts).expanduser().resolve()}"
-    limits = ("duration", "tokens", "requests")
-    if not any(name in given for name in limits):
-        given["duration"] = DEFAULT_SECONDS
-    if str(given.get("duration")).lower() in ("inf", "forever"):
-        given["duration"] = None
     given["database"] = str(Path(given.get("database") or default_database()).expanduser().resolve())
-    return RunConfig.make(given)
+    return given
 
 
-class _Local:
-    """A run in this process's own lab."""
+class Local:
+    """A run in this process's own lab; plan: of the A/B that it is for."""
 
-    def __init__(self, lab: Any, config: RunConfig):
+    def __init__(self, lab: Any, config: RunConfig, plan: Any = None):
         self.lab, self.notes = lab, lab.notes
-        self.run = lab.run(config)
+        self.run = lab.run(config, plan)
 
     def progress(self) -> dict[str, Any]:
         return self.lab.progress()
@@ -79,15 +93,21 @@ class _Local:
     def summary(self) -> dict[str, Any]:
         return self.lab.show(self.run)
 
+    def ab(self, slo: Any = None) -> dict[str, Any]:
+        return self.lab.ab(self.run, slo)
 
-class _Remote:
+
+class Remote:
     """A run in the lab that holds the database, asked through its socket."""
 
-    def __init__(self, config: RunConfig):
+    def __init__(self, config: RunConfig, plan: Any = None):
+        from msgspec import to_builtins
+
         from avlab.workers.owner import ask
 
         self.database, self.ask = config.database, ask
-        self.run = ask(config.database, "run", config=config.model_dump(mode="json"))
+        more = {} if plan is None else {"experiment": to_builtins(plan)}
+        self.run = ask(config.database, "run", config=config.model_dump(mode="json"), **more)
         self.notes = [f"The lab that holds {config.database} serves this run."]
 
     def progress(self) -> dict[str, Any]:
@@ -99,24 +119,14 @@ class _Remote:
     def summary(self) -> dict[str, Any]:
         return self.ask(self.database, "show", run=self.run)
 
+    def ab(self, slo: Any = None) -> dict[str, Any]:
+        return self.ask(self.database, "ab", run=self.run, slo=slo)
 
-def _serve(served: Any, config: RunConfig, interrupts: "_Interrupts", as_json: bool) -> None:
+
+def _serve(served: Any, config: RunConfig, interrupts: "Interrupts", as_json: bool) -> None:
     limits = {"duration": config.duration, "tokens": config.tokens, "requests": config.requests}
-    obeyed = 0
     with terminal.RunDisplay(limits) as display:
-        display.say(f"run {served.run}")
-        for note in served.notes:
-            display.say(note)
-        while True:
-            progress = served.progress()
-            display.show(progress["tally"])
-            if progress["status"]["state"] == "ended" or progress["status"]["run"] != served.run:
-                break
-            if interrupts.count > obeyed:
-                display.say("Ending the worker." if obeyed else "Stopping; Ctrl-C again to end it at once.")
-                served.stop(at_once=obeyed > 0)
-                obeyed = interrupts.count
-            time.sleep(LOOK_SECONDS)
+        progress = follow(served, display, interrupts)
     status = progress["status"]
     recorded = status["outcome"] != "failed" or progress["tally"]["policy"]
     if recorded:
@@ -124,6 +134,29 @@ def _serve(served: Any, config: RunConfig, interrupts: "_Interrupts", as_json: b
         if summary["state"] == "running":  # its end could not be recorded; the next owner will mark it
             summary["state"] = "cut short"
         terminal.print_json(summary) if as_json else terminal.show_summary(summary)
+    end(status, interrupts)
+
+
+def follow(served: Any, display: terminal.RunDisplay, interrupts: "Interrupts") -> dict[str, Any]:
+    """Show a run until it ends, and stop it when it is interrupted; its last progress."""
+    obeyed = 0
+    display.say(f"run {served.run}")
+    for note in served.notes:
+        display.say(note)
+    while True:
+        progress = served.progress()
+        display.show(progress["tally"])
+        if progress["status"]["state"] == "ended" or progress["status"]["run"] != served.run:
+            return progress
+        if interrupts.count > obeyed:
+            display.say("Ending the worker." if obeyed else "Stopping; Ctrl-C again to end it at once.")
+            served.stop(at_once=obeyed > 0)
+            obeyed = interrupts.count
+        time.sleep(LOOK_SECONDS)
+
+
+def end(status: dict[str, Any], interrupts: "Interrupts") -> None:
+    """Leave the command with the code that a run's end deserves."""
     if status["error"]:
         terminal.fail(status["error"])
         raise typer.Exit(1)
@@ -131,13 +164,13 @@ def _serve(served: Any, config: RunConfig, interrupts: "_Interrupts", as_json: b
         raise typer.Exit(130)
 
 
-class _Interrupts:
+class Interrupts:
     """While entered, counts Ctrl-C and SIGTERM instead of raising, so that a run can be ended in order."""
 
     def __init__(self) -> None:
         self.count = 0
 
-    def __enter__(self) -> "_Interrupts":
+    def __enter__(self) -> "Interrupts":
         self._old = {number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)}
         return self
 
@@ -150,8 +183,16 @@ class _Interrupts:
 
 
 def _signature() -> inspect.Signature:
+    as_json = parameter("as_json", Annotated[bool, JSON], False)
+    return inspect.Signature([*setting_parameters(), as_json])
+
+
+def setting_parameters(leave_out: Collection[str] = ()) -> list[inspect.Parameter]:
+    """An option for every setting of a run that is not left out, and --prompts."""
     parameters = []
     for name, field in RunConfig.model_fields.items():
+        if name in leave_out:
+            continue
         flag = f"--{name.replace('_', '-')}"
         plain = name == "database" or field.default is None or isinstance(field.default, bool)
         shown = "" if plain else f" [{field.default}]"
@@ -163,16 +204,16 @@ def _signature() -> inspect.Signature:
         else:
             option = typer.Option(flag, help=help, metavar=_metavar(field.annotation))
             kind = str | None
-        parameters.append(_parameter(name, Annotated[kind, option]))
+        parameters.append(parameter(name, Annotated[kind, option]))
     prompts = typer.Option("--prompts", help="a JSONL file of your own prompts", metavar="FILE")
-    parameters.append(_parameter("prompts", Annotated[str | None, prompts]))
-    parameters.append(_parameter("as_json", Annotated[bool, JSON], False))
-    return inspect.Signature(parameters)
+    parameters.append(parameter("prompts", Annotated[str | None, prompts]))
+    return parameters
 
 
 def _metavar(annotation: Any) -> str:
     return "NUMBER" if annotation in (int, float, int | None, float | None) else "TEXT"
 
 
-def _parameter(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:
+def parameter(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:
+    """A parameter of a command, for typer."""
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)

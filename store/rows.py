@@ -56,8 +56,8 @@ def rows_of(frame: m.Frame, sequence: int, wall: float, keep_text: bool) -> dict
         case m.RoundDone():
             return {"rounds": _table("rounds", [_fields("rounds", frame)])}
         case m.BlockRequests(block, request, tokens, seconds):
-            rows = [(block, *row) for row in zip(request, tokens, seconds, strict=True)]
-            return {"block_requests": _table("block_requests", rows)}
+            got = zip(request, tokens, seconds, strict=True)
+            return {"block_requests": _table("block_requests", [(block, *row) for row in got])}
         case m.CostProfile():
             return _costs(frame, sequence)
         case m.Tokens():

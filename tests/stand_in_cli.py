@@ -1,13 +1,15 @@
 """The command line with a worker that needs no model."""
 
 import functools
+import os
 import sys
 from pathlib import Path
 
 import avlab.cli
 import avlab.lab
 
-COMMAND = (sys.executable, str(Path(__file__).with_name("stand_in_worker.py")))
+KIND = os.environ.get("AVLAB_STAND_IN", "worker")  # or "serving", with the real serving loop
+COMMAND = (sys.executable, str(Path(__file__).with_name(f"stand_in_{KIND}.py")))
 avlab.lab.Lab = functools.partial(avlab.lab.Lab, command=COMMAND)
 
 if __name__ == "__main__":

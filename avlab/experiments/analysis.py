@@ -37,7 +37,7 @@ def analyse(con: duckdb.DuckDBPyConnection, run: str, slo: tuple[str, float] | N
     rates = _rates(blocks, plan["arms"], kept)
     users, ledger = queries.user_times(con, run), queries.arm_ledger(con, run)
     compared = [arm for arm in plan["arms"] if arm != plan["baseline"]]
-    results = [result_of(arm, rates[arm], rates[plan["baseline"]], plan) for arm in compared]
+    results = [plain(result_of(arm, rates[arm], rates[plan["baseline"]])) for arm in compared]
     answer = {
         "run_id": run,
         "state": description["state"],
@@ -60,8 +60,8 @@ def analyse(con: duckdb.DuckDBPyConnection, run: str, slo: tuple[str, float] | N
     return plain(answer)
 
 
-def result_of(arm: str, rates: np.ndarray, baseline: np.ndarray, plan: dict[str, Any]) -> dict[str, Any]:
-    """One arm against the baseline, from throughputs by kept round, [T] each."""
+def result_of(arm: str, rates: np.ndarray, baseline: np.ndarray) -> dict[str, Any]:
+    """One arm against the baseline, from throughputs by kept round, [T] each. Ends without bound are None."""
     x = statistics.log_ratios(rates, baseline)
     if not len(x):
         return {"arm": arm, "ratio": None, "low": None, "high": None, "rounds": 0, "declared": False}
@@ -71,20 +71,25 @@ def result_of(arm: str, rates: np.ndarray, baseline: np.ndarray, plan: dict[str,
     return {
         "arm": arm,
         "ratio": np.exp(x.mean()),
-        "low": np.exp(sequence.low[-1]),
-        "high": np.exp(sequence.high[-1]),
+        "low": end_of(sequence.low[-1]),
+        "high": end_of(sequence.high[-1]),
         "rounds": len(x),
         "declared": first > 0,
         "declared_at": first or None,
-        "fixed_low": np.exp(fixed.low),
-        "fixed_high": np.exp(fixed.high),
+        "fixed_low": end_of(fixed.low),
+        "fixed_high": end_of(fixed.high),
         "rounds_to_2_percent": until,
         "moved": sequence.moved,
         "ratio_by_round": np.exp(x),
         "mean_by_round": np.exp(np.cumsum(x) / np.arange(1, len(x) + 1)),
-        "low_by_round": np.exp(sequence.low),
-        "high_by_round": np.exp(sequence.high),
+        "low_by_round": [end_of(low) for low in sequence.low],
+        "high_by_round": [end_of(high) for high in sequence.high],
     }
+
+
+def end_of(log_ratio: float) -> float | None:
+    """The ratio at an end of an interval; None where it has no bound."""
+    return float(np.exp(log_ratio)) if np.isfinite(log_ratio) else None
 
 
 def _rates(blocks: list[dict], arms: list[str], kept: list[int]) -> dict[str, np.ndarray]:
@@ -131,7 +136,7 @@ def _against_fixed(rates: dict[str, np.ndarray], arms: list[str]) -> list[dict]:
                     "arm": arm,
                     "declared": first > 0,
                     "declared_at": first or None,
-                    "least_low": np.exp(min(end.low[-1] for end in ends)),
+                    "least_low": end_of(min(end.low[-1] for end in ends)),
                     "beaten_by": [rival for rival, end in zip(rivals, ends, strict=True) if end.high[-1] < 0],
                 }
             )

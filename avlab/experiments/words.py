@@ -59,11 +59,13 @@ def verdict(result: Mapping[str, Any], plan: Mapping[str, Any]) -> str:
             f"{arm} against {baseline} at {load}: the ratio changed while it was measured (earlier and later rounds "
             "exclude each other), so no one number describes it. Look at the rounds."
         )
-    low, high = result["low"], result["high"]
-    if low > 1:
-        return f"{arm} is {percent(result['ratio'])} % [{percent(low)}, {percent(high)}] faster than {baseline} at {load}."
-    if high < 1:
-        return f"{arm} is {percent(result['ratio'])} % [{percent(high)}, {percent(low)}] slower than {baseline} at {load}."
+    low, high = result["low"], result["high"]  # None: not bounded yet
+    if low is None and high is None:
+        return f"{arm} against {baseline} at {load}: too few rounds to say anything ({rounds(result['rounds'])})."
+    if (low or 0) > 1 or (high is not None and high < 1):
+        word, ends = ("faster", (low, high)) if (low or 0) > 1 else ("slower", (high, low))
+        spread = ", ".join("…" if end is None else percent(end) for end in ends)
+        return f"{arm} is {percent(result['ratio'])} % [{spread}] {word} than {baseline} at {load}."
     return (
         f"{arm} against {baseline} at {load}: no difference is declared after {rounds(result['rounds'])}; it lies "
         f"between {_signed(low)} and {_signed(high)} %{_outlook(result)}."
@@ -99,9 +101,9 @@ def rounds(count: int) -> str:
     return f"{count} round{'s' if count != 1 else ''}"
 
 
-def _signed(ratio: float) -> str:
-    if ratio in (0.0, float("inf")):
-        return "anything"
+def _signed(ratio: float | None) -> str:
+    if ratio is None:
+        return "…"
     return f"{'−' if ratio < 1 else '+'}{percent(ratio)}"
 
 

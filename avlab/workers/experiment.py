@@ -7,7 +7,7 @@ step under what was set up before it.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 LEAST_STEPS = 3  # of a block whose length is in seconds
 MOST_WASHOUT = 2000  # steps until every prompt of a fresh block must have been computed
+
+
+Steps = Generator[None, None, None]
 
 
 class _Disturbed(Exception):
@@ -80,7 +83,7 @@ class Conductor:
 
     # ---- the schedule --------------------------------------------------------------------------------------
 
-    def conduct(self) -> Iterator[None]:
+    def conduct(self) -> Steps:
         """One `yield` a step: learning, then rounds until enough are kept."""
         plan, order = self.plan, np.random.default_rng(self.plan.seed)
         for label in plan.arms:
@@ -113,11 +116,11 @@ class Conductor:
         self._say("info", f"The A/B is complete: {self.kept} rounds of {len(plan.arms)} arms.")
         self.server.stop_reason = "done"
 
-    def _some(self, steps: int) -> Iterator[None]:
+    def _some(self, steps: int) -> Steps:
         for _ in range(steps):
             yield
 
-    def _first_tokens(self) -> Iterator[None]:
+    def _first_tokens(self) -> Steps:
         """Steps until all requests that a fresh block began with have emitted a token."""
         waiting = {request.id for request in self.engine.queue}
         waiting |= {sequence.request.id for sequence in self.engine.sequences}
@@ -127,7 +130,7 @@ class Conductor:
                 return
             yield
 
-    def _block(self) -> Iterator[None]:
+    def _block(self) -> Steps:
         """The steps of one counted block."""
         plan, steps, began = self.plan, 0, self._clock()
         while True:

@@ -1,0 +1,98 @@
+"""What the command line shows of an A/B: its rounds and verdict while it runs, tables at its end."""
+
+from collections.abc import Callable
+from typing import Any
+
+from rich.table import Table
+
+from avlab.experiments.words import verdict
+from avlab.terminal import RunDisplay, answers, number
+
+LEDGER = {
+    "draft_ms": "drafting, ms",
+    "verify_ms": "verification, ms",
+    "sample_ms": "sampling, ms",
+    "decide_ms": "deciding, ms",
+    "other_ms": "everything else, ms",
+    "total_ms": "in all, ms",
+    "admitted": "drafts admitted",
+    "accepted": "drafts accepted",
+    "rejected": "verified in vain",
+    "trimmed": "drafted in vain",
+    "saved_ms": "verifying all: ms more",
+}
+USERS = {
+    "tokens_per_s": "tokens/s",
+    "interactivity": "tokens/s\none user",
+    "p50_tpot_ms": "ms a token\np50",
+    "p95_tpot_ms": "ms a token\np95",
+    "p50_ttft_ms": "ms to first\np50",
+}
+
+
+class ABDisplay(RunDisplay):
+    """Progress in rounds, and the verdict so far."""
+
+    def __init__(self, plan: Any, ask: Callable[[], dict[str, Any] | None]):
+        super().__init__({})
+        self._plan, self._ask = plan, ask
+
+    def _line(self, tally: dict[str, Any]) -> tuple[str, float, float | None]:
+        if not tally["steps"]:
+            return super()._line(tally)
+        answer = self._ask()
+        done, rounds = (answer["rounds"] if answer else 0), self._plan.rounds
+        if not done:
+            return f"round 1 of {rounds}, {tally['policy']}", 0.0, float(rounds)
+        said = " ".join(verdict(result, answer["plan"]) for result in answer["results"])
+        return f"{done} of {rounds} rounds. {said}", float(done), float(rounds)
+
+
+def show(answer: dict[str, Any]) -> None:
+    """Verdict, ratios, what users saw, and the ledger, on standard output."""
+    console, plan = answers(), answer["plan"]
+    for sentence in answer["verdicts"]:
+        console.print(sentence, markup=False, soft_wrap=True)
+    for reason in answer["why"]:
+        console.print(reason["text"], markup=False, soft_wrap=True)
+    table = _table("arm", "ratio", "watched 95 %", "planned 95 %", *USERS.values())
+    results = {result["arm"]: result for result in answer["results"]}
+    for arm, seen in answer["arms"].items():
+        users = (number(seen.get(name), 1) for name in USERS)
+        table.add_row(arm, *_ratio(results.get(arm)), *users)
+    console.print()
+    console.print(table)
+    ledger = _table("per 1,000 output tokens", *answer["arms"])
+    for name, title in LEDGER.items():
+        values = (seen["ledger"][name] if seen["ledger"] else None for seen in answer["arms"].values())
+        ledger.add_row(title, *(number(value, 0) for value in values))
+    console.print()
+    console.print(ledger)
+    length = f"{plan['length']:g} {plan['unit']}"
+    console.print(
+        f"\n{plan['design']}, {answer['rounds']} of {plan['rounds']} rounds of blocks of {length}, run "
+        f'{answer["run_id"]}. "watched" holds at every round at once; "planned" only if you look once, at the end.',
+        markup=False,
+        soft_wrap=True,
+    )
+
+
+def _ratio(result: dict[str, Any] | None) -> tuple[str, str, str]:
+    if result is None:
+        return "1", "baseline", ""
+    if not result["rounds"]:
+        return "–", "–", "–"
+    watched = f"{number(result['low'])} to {number(result['high'])}"
+    return (
+        number(result["ratio"]),
+        watched,
+        f"{number(result['fixed_low'])} to {number(result['fixed_high'])}",
+    )
+
+
+def _table(first: str, *columns: str) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    table.add_column(first)
+    for name in columns:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table

@@ -1,0 +1,187 @@
+"""An A/B end to end, with a worker that needs no model: the command line, the verdict, what goes wrong."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from avlab.config import ConfigError, RunConfig
+from avlab.experiments.analysis import NoExperiment, analyse
+from avlab.experiments.plan import make_plan
+from avlab.experiments.words import verdict
+from avlab.lab import Lab
+from store.runs import plain
+
+HERE = Path(__file__).parent
+WORKER = (sys.executable, str(HERE / "stand_in_serving.py"))
+CLI = (sys.executable, str(HERE / "stand_in_cli.py"))
+QUICK = {"rounds": 10, "block": "6steps", "washout": 1, "learn": 30, "concurrency": 16}
+
+
+@pytest.fixture
+def path(tmp_path, monkeypatch):
+    monkeypatch.setenv("AVLAB_DATABASE", str(tmp_path / "lab.duckdb"))
+    monkeypatch.setenv("PYTHONPATH", str(HERE.parent))
+    monkeypatch.setenv("AVLAB_STAND_IN", "serving")
+    return tmp_path / "lab.duckdb"
+
+
+def plan(arms="adaptive,fixed:5,none", config=None, **changes):
+    return make_plan(
+        RunConfig.make(policy="none", slots=16, **(config or {})), arms.split(","), **(QUICK | changes)
+    )
+
+
+def conduct(path, arms="adaptive,fixed:5,none", **changes):
+    with Lab(path, command=WORKER) as lab:
+        run = lab.run(*plan(arms, {"workload": "verse"}, **changes))
+        assert lab.supervisor.wait(120), lab.supervisor.log_tail()
+        assert not lab.supervisor.status().error, lab.supervisor.status().error
+        return run, lab.ab(run, ("p95_tpot_ms", 1000.0)), lab.show(run)
+
+
+@pytest.mark.parametrize("design", ["switchback", "isolated"])
+def test_an_ab_from_plan_to_verdict(path, design):
+    run, answer, summary = conduct(path, design=design)
+    assert (answer["run_id"], answer["state"], answer["rounds"], answer["dropped"]) == (
+        run,
+        "finished",
+        10,
+        [],
+    )
+    assert answer["plan"]["baseline"] == "fixed:5"
+    by_arm = {result["arm"]: result for result in answer["results"]}
+    assert set(by_arm) == {"adaptive", "none"}
+    # five drafts of verse for each of sixteen requests cost this worker twice what they bring
+    for result in by_arm.values():
+        assert (
+            result["declared"]
+            and result["rounds"] == 10
+            and 1 < result["low"] < result["ratio"] < result["high"]
+        )
+        assert "faster than fixed:5 at 16 requests." in verdict(result, answer["plan"])
+    ledger = {arm: seen["ledger"] for arm, seen in answer["arms"].items()}
+    assert ledger["none"]["draft_ms"] == ledger["none"]["scheduled"] == ledger["fixed:5"]["saved_ms"] == 0
+    assert ledger["adaptive"]["saved_ms"] > 0
+    for arm, entry in ledger.items():
+        assert entry["scheduled"] == pytest.approx(
+            entry["accepted"] + entry["rejected"] + entry["trimmed"]
+        ), arm
+        parts = ("draft_ms", "verify_ms", "sample_ms", "decide_ms", "other_ms")
+        assert sum(entry[part] for part in parts) == pytest.approx(entry["total_ms"])
+        assert entry["total_ms"] == pytest.approx(1e6 / answer["arms"][arm]["tokens_per_s"], rel=0.1)
+        seen = answer["arms"][arm]
+        assert 0 < seen["p50_tpot_ms"] <= seen["p95_tpot_ms"]
+        assert seen["interactivity"] == pytest.approx(1e3 / seen["p50_tpot_ms"], rel=0.5)
+    assert answer["slo"]["arm"] == max(answer["arms"], key=lambda arm: answer["arms"][arm]["tokens_per_s"])
+    assert summary["state"] == "finished"
+
+
+def test_the_command_line_prints_the_verdict(path):
+    options = ["ab", "--arms", "fixed:5,none", "--concurrency", "16", "--rounds", "10", "--block", "6steps"]
+    options += ["--slots", "16", "--workload", "verse"]
+    ran = subprocess.run([*CLI, *options, "--json"], capture_output=True, text=True, check=False, timeout=180)
+    assert ran.returncode == 0, ran.stderr
+    answer = json.loads(ran.stdout)
+    (result,) = answer["results"]
+    assert {"arm", "ratio", "low", "high", "rounds", "declared"} <= set(result)
+    assert (result["arm"], result["rounds"], result["declared"]) == ("none", 10, True)
+    assert answer["arms"]["none"]["ledger"]["verify_ms"] > 0
+    shown = subprocess.run([*CLI, *options], capture_output=True, text=True, check=False, timeout=180)
+    assert "faster than fixed:5 at 16 requests." in shown.stdout and "verification, ms" in shown.stdout
+    assert "10 of 10 rounds" in shown.stdout
+
+
+def test_identical_arms_are_compared_and_not_declared(path):
+    _, answer, _ = conduct(path, "fixed:2,fixed:2")
+    (result,) = answer["results"]
+    assert (result["arm"], result["declared"]) == ("fixed:2#2", False)
+
+
+def test_a_worker_that_dies_leaves_the_rounds_before(path):
+    with Lab(path, command=WORKER) as lab:
+        run = lab.run(*plan(rounds=500))
+        deadline = time.monotonic() + 60
+        while lab.tally.snapshot()["steps"] < 100 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        os.kill(lab.supervisor.status().pid, signal.SIGKILL)
+        assert lab.supervisor.wait(30)
+        answer = lab.ab(run)
+    assert answer["state"] == "cut short" and 0 < answer["rounds"] < 500
+    (dropped,) = answer["dropped"]
+    assert dropped["reason"] == "the worker went away in the middle of it"
+    assert "Left out: round" in answer["verdicts"][-1]
+    assert all(result["rounds"] == answer["rounds"] for result in answer["results"])
+    assert not [p for p in psutil.Process().children(recursive=True) if p.status() != psutil.STATUS_ZOMBIE]
+
+
+def test_a_second_experiment_is_refused_while_one_runs(path):
+    with Lab(path, command=WORKER) as lab:
+        lab.run(*plan(rounds=500))
+        with pytest.raises(Exception, match="A worker is busy with run .*: stop that one first"):
+            lab.run(*plan())
+        ran = subprocess.run([*CLI, "ab"], capture_output=True, text=True, check=False, timeout=60)
+        assert ran.returncode == 1 and "A worker is busy" in ran.stderr and not ran.stdout
+        lab.stop()
+
+
+def test_a_run_without_an_ab_says_so(path):
+    with Lab(path, command=WORKER) as lab:
+        run = lab.run({"tokens": 100, "slots": 16, "arrival": "closed:4"})
+        assert lab.supervisor.wait(60)
+        with pytest.raises(NoExperiment, match="has no A/B in it"), lab.database.cursor() as con:
+            analyse(con, run)
+
+
+@pytest.mark.parametrize(
+    ("arms", "changes", "sentence"),
+    [
+        ("adaptive", {}, "needs two arms or more, and there is only adaptive"),
+        ("", {}, "needs arms: name two or more"),
+        ("adaptive,fixed:9", {}, "'fixed:9' asks for 9 draft tokens; the drafter makes K = 7"),
+        ("adaptive,best", {}, "there is no policy 'best'"),
+        ("adaptive,none", {"block": "4steps", "washout": 4}, "no longer than its wash-out of 4 steps"),
+        ("adaptive,none", {"block": "0.1s", "washout": 4}, "no longer than its wash-out"),
+        ("adaptive,none", {"block": "soon"}, "'soon' is no length"),
+        ("adaptive,none", {"baseline": "fixed:3"}, "fixed:3 is not among the arms"),
+        ("adaptive,none", {"concurrency": 99}, "at most slots, 16"),
+        ("adaptive,none", {"rounds": 0}, "rounds is 0"),
+        ("adaptive,none", {"washout": 0}, "washout is below 1"),
+        ("adaptive,none", {"design": "latin"}, "choose switchback or isolated"),
+        ("adaptive,none", {"config": {"drafter": "none"}}, "needs a drafter"),
+    ],
+)
+def test_a_plan_that_cannot_be_is_refused_with_a_sentence(arms, changes, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        plan(arms, **changes)
+
+
+def test_the_baseline_is_the_first_fixed_length_unless_named():
+    assert plan("none,adaptive,fixed:3,fixed:5")[1].baseline == "fixed:3"
+    assert plan("adaptive,none")[1].baseline == "none"
+    assert plan("adaptive,adaptive:raw")[1].baseline == "adaptive"
+    assert plan("adaptive,none", baseline="adaptive:online")[1].baseline == "adaptive"
+    assert plan("fixed:2,fixed:2", baseline="fixed:2#2")[1].arms == ["fixed:2", "fixed:2#2"]
+
+
+def test_verdicts_say_the_unit_and_what_is_not_known():
+    terms = {"concurrency": 32, "baseline": "fixed:5"}
+    result = {"arm": "adaptive", "ratio": 1.12, "low": 1.08, "high": 1.16, "rounds": 30, "moved": False}
+    result["rounds_to_2_percent"] = 80
+    assert verdict(result, terms) == "adaptive is 12 % [8.0, 16] faster than fixed:5 at 32 requests."
+    slower = result | {"ratio": 0.9, "low": 0.8, "high": 0.95}
+    assert verdict(slower, terms) == "adaptive is 10 % [5.0, 20] slower than fixed:5 at 32 requests."
+    open_ = result | {"ratio": 1.01, "low": 0.98, "high": 1.04}
+    assert (
+        "no difference is declared after 30 rounds; it lies between −2.0 and +4.0 %; ± 2 % needs about 80"
+        in verdict(open_, terms)
+    )
+    assert "too few rounds" in verdict(result | {"low": None, "high": None}, terms)
+    assert "the ratio changed" in verdict(result | {"moved": True}, terms)
+    assert plain(result) == result
