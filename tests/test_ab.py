@@ -124,7 +124,7 @@ def test_a_worker_that_dies_leaves_the_rounds_before(path):
 def test_a_second_experiment_is_refused_while_one_runs(path):
     with Lab(path, command=WORKER) as lab:
         lab.run(*plan(rounds=500))
-        with pytest.raises(Exception, match="A worker is busy with run .*: stop that one first"):
+        with pytest.raises(Exception, match=r"A worker is busy with run .*: stop that one first"):
             lab.run(*plan())
         ran = subprocess.run([*CLI, "ab"], capture_output=True, text=True, check=False, timeout=60)
         assert ran.returncode == 1 and "A worker is busy" in ran.stderr and not ran.stdout

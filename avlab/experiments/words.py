@@ -98,7 +98,7 @@ def requests(count: int) -> str:
 
 
 def rounds(count: int) -> str:
-    return f"{count} round{'s' if count != 1 else ''}"
+    return f"{count:,} round{'s' if count != 1 else ''}"
 
 
 def _signed(ratio: float | None) -> str:

@@ -95,6 +95,8 @@ def changes(blocks: Sequence[Mapping[str, Any]], key: str = "time") -> list[tupl
     """Where policy or workload changed: (time, or step), what it changed to. The first block is not a change."""
     found = []
     for before, after in itertools.pairwise(blocks):
+        if after.get("round") is not None:
+            continue  # the blocks of an A/B are too many to be marked
         parts = [after["arm"]] if after["arm"] != before["arm"] else []
         parts += [after["workload"]] if after["workload"] != before["workload"] else []
         parts += [after["kind"]] if after["kind"] != before["kind"] else []

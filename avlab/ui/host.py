@@ -23,6 +23,7 @@ from avlab.config import RunConfig, default_database
 from avlab.errors import is_ours
 from avlab.lab import Lab
 from avlab.ui.feeds import Feed
+from avlab.workers.messages import Experiment
 from avlab.workers.supervisor import REFERENCE
 from store import queries, retention
 from store.errors import StoreError
@@ -32,7 +33,7 @@ PLOTLY_PATH = "/avlab/plotly.min.js"
 
 _lab: Lab | None = None
 _problem = ""
-_last_config: RunConfig | None = None
+_last: tuple[RunConfig, Experiment | None] | None = None
 _has_deleted = False
 _feeds: dict[str, Feed] = {}
 _lock = threading.RLock()
@@ -60,9 +61,9 @@ def open_lab(path: Path | None = None, command: Sequence[str] = REFERENCE, with_
 
 def close_lab() -> None:
     """Stop the worker and give the file free; without the runs that were deleted meanwhile."""
-    global _lab, _last_config, _has_deleted
+    global _lab, _last, _has_deleted
     with _lock:
-        lab, _lab, _last_config = _lab, None, None
+        lab, _lab, _last = _lab, None, None
         compact, _has_deleted = _has_deleted, False
         _feeds.clear()
     if lab is not None:
@@ -106,17 +107,20 @@ def connection() -> Iterator[duckdb.DuckDBPyConnection]:
         yield con
 
 
-def start(config: RunConfig) -> str:
-    """Start a run and remember its settings for `start_again`; returns its id. Raises WorkerError."""
-    global _last_config
-    run = lab().run(config)
-    _last_config = config
+def start(config: RunConfig, experiment: Experiment | None = None) -> str:
+    """Start a run and remember its settings for `start_again`; returns its id. Raises WorkerError.
+
+    experiment: the plan of the A/B that the run is for.
+    """
+    global _last
+    run = lab().run(config, experiment)
+    _last = (config, experiment)
     return run
 
 
 def start_again() -> str:
     """Start a run with the settings of the last one. Raises WorkerError."""
-    return start(_last_config or RunConfig.make())
+    return start(*(_last or (RunConfig.make(),)))
 
 
 def feed(run: str) -> Feed:

@@ -59,10 +59,19 @@ def pick(run: str, newest: bool) -> None:
     st.session_state.run, st.session_state.follow = run, newest
 
 
-def page(title: str, question: str) -> Shown:
-    """The head of a page, and the run it shows. Without one it says what to do, and the page ends there."""
+def follow() -> None:
+    """Show the newest run from now on."""
+    st.session_state.follow = True
+
+
+def page(title: str, question: str, before: Callable[[], None] = lambda: None) -> Shown:
+    """The head of a page, and the run it shows. Without one it says what to do, and the page ends there.
+
+    before: draws what the page has between its question and the run.
+    """
     st.markdown(f"## {title}")
     st.markdown(f"<p class='avlab-question'>{question}</p>", unsafe_allow_html=True)
+    before()
     if asked := st.session_state.pop("unknown", None):
         st.warning(f"No run answers to {asked!r} in this database; this is the newest one.")
     run = st.session_state.get("run")

@@ -1,0 +1,174 @@
+"""Figures of the A/B page: the ratio and its sequence round by round, and the ledger that explains it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+
+from avlab.figures import palette
+from avlab.figures.base import frame, line, nothing
+
+PARTS = {
+    "draft": "drafting",
+    "verify": "verification",
+    "sample": "sampling",
+    "decide": "deciding",
+    "other": "everything else",
+}
+FATES = (
+    ("accepted", "accepted", palette.ACCEPTED),
+    ("rejected", "verified in vain", palette.REJECTED),
+    ("trimmed", "drafted in vain", palette.SCHEDULED),
+)
+WAITING = "The first round is under way: an interval needs at least six."
+
+
+def colour_of(arms: list[str], arm: str) -> str:
+    """The colour of an arm, the same in every chart of an experiment."""
+    colours = (*palette.RUNS, palette.PHASES["draft"], palette.BONUS, palette.REJECTED)
+    return colours[arms.index(arm) % len(colours)]
+
+
+def ratios(answer: Mapping[str, Any]) -> go.Figure:
+    """Percent faster than the baseline by round: mean so far, the confidence sequence as a band, rounds as dots."""
+    plan, results = answer["plan"], [result for result in answer["results"] if result["rounds"]]
+    if not results:
+        return nothing(WAITING, 380)
+    figure = frame("round", f"throughput against {plan['baseline']}, %", 380, unified=False)
+    figure.add_hline(0, line={"color": palette.EVENT, "width": 1, "dash": "dash"})
+    for result in results:
+        colour = colour_of(plan["arms"], result["arm"])
+        low, mean, high = (_percent(result[f"{name}_by_round"]) for name in ("low", "mean", "high"))
+        number = np.arange(1, len(mean) + 1)
+        known = np.isfinite(low) & np.isfinite(high)
+        figure.add_trace(
+            go.Scatter(
+                x=[*number[known], *number[known][::-1]], y=[*high[known], *low[known][::-1]], fill="toself",
+                fillcolor=palette.faint(colour, 0.14), line={"width": 0}, hoverinfo="skip", mode="lines",
+                legendgroup=result["arm"], showlegend=False,
+            )
+        )  # fmt: skip
+        figure.add_trace(
+            go.Scatter(
+                x=number, y=_percent(result["ratio_by_round"]), mode="markers", showlegend=False,
+                legendgroup=result["arm"], marker={"color": palette.faint(colour, 0.35), "size": 5},
+                hovertemplate=f"{result['arm']}, round %{{x}} alone: %{{y:+.1f}} %<extra></extra>",
+            )
+        )  # fmt: skip
+        ends = [f"[{_end(one)}, {_end(other)}]" for one, other in zip(low, high, strict=True)]
+        figure.add_trace(
+            line(
+                result["arm"], number, mean, colour, legendgroup=result["arm"], customdata=ends,
+                hovertemplate=f"{result['arm']} after %{{x}} rounds: %{{y:+.1f}} % %{{customdata}}<extra></extra>",
+            )
+        )  # fmt: skip
+    figure.update_layout(yaxis={"range": _range(results)}, xaxis={"range": [0.5, _longest(results) + 0.5]})
+    return figure
+
+
+def _percent(values: list[float | None]) -> np.ndarray:
+    return 100 * (np.array(values, dtype=float) - 1)
+
+
+def _end(value: float) -> str:
+    return f"{value:+.1f}" if np.isfinite(value) else "…"
+
+
+def _longest(results: list[Mapping[str, Any]]) -> int:
+    return max(result["rounds"] for result in results)
+
+
+def _range(results: list[Mapping[str, Any]]) -> list[float]:
+    """The present intervals, rounds and 0, with some room; the wide bands of the first rounds may leave the picture."""
+    seen = [0.0]
+    for result in results:
+        seen += [
+            *_percent([result["low"], result["high"]]),
+            *np.percentile(_percent(result["ratio_by_round"]), [10, 90]),
+        ]
+    known = [value for value in seen if np.isfinite(value)]
+    room = 0.25 * (max(known) - min(known)) + 1.0
+    return [min(known) - room, max(known) + room]
+
+
+def ledger(answer: Mapping[str, Any]) -> go.Figure:
+    """Milliseconds for 1,000 output tokens by arm and part, and where verifying every draft token would have led."""
+    arms = _with_ledger(answer)
+    if not arms:
+        return nothing(WAITING)
+    figure = frame("milliseconds for 1,000 output tokens", "", 120 + 44 * len(arms), unified=False)
+    names = list(arms)[::-1]
+    for part, title in PARTS.items():
+        values = [max(arms[arm][f"{part}_ms"], 0.0) for arm in names]
+        colour = palette.PHASES.get(part, palette.PHASES["idle"])
+        figure.add_trace(
+            go.Bar(
+                y=names, x=values, name=title, orientation="h", marker={"color": colour}, width=0.6,
+                hovertemplate=f"%{{y}}, {title}: %{{x:,.0f}} ms<extra></extra>",
+            )
+        )  # fmt: skip
+    trimming = [arm for arm in names if (arms[arm]["saved_ms"] or 0) > 0]
+    figure.add_trace(
+        go.Scatter(
+            y=trimming, x=[arms[arm]["total_ms"] + arms[arm]["saved_ms"] for arm in trimming], mode="markers",
+            name="had everything been verified", cliponaxis=False,
+            marker={"symbol": "diamond-open", "size": 11, "color": palette.CHOSEN, "line": {"width": 2}},
+            hovertemplate="%{y}, had every draft token been verified: %{x:,.0f} ms by the cost table<extra></extra>",
+        )
+    )  # fmt: skip
+    figure.update_layout(
+        barmode="stack", yaxis={"type": "category"}, xaxis={"showgrid": True}, margin={"l": 110}
+    )
+    return figure
+
+
+def drafts(answer: Mapping[str, Any]) -> go.Figure:
+    """What became of draft tokens, for 1,000 output tokens, by arm."""
+    arms = {arm: entry for arm, entry in _with_ledger(answer).items() if entry["scheduled"]}
+    if not arms:
+        return nothing("No arm has drafted yet.")
+    figure = frame("draft tokens for 1,000 output tokens", "", 120 + 44 * len(arms), unified=False)
+    names = list(arms)[::-1]
+    for fate, title, colour in FATES:
+        figure.add_trace(
+            go.Bar(
+                y=names, x=[arms[arm][fate] for arm in names], name=title, orientation="h", width=0.6,
+                marker={"color": colour}, hovertemplate=f"%{{y}}, {title}: %{{x:,.0f}}<extra></extra>",
+            )
+        )  # fmt: skip
+    figure.update_layout(
+        barmode="stack", yaxis={"type": "category"}, xaxis={"showgrid": True}, margin={"l": 110}
+    )
+    return figure
+
+
+def _with_ledger(answer: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    return {arm: seen["ledger"] for arm, seen in answer["arms"].items() if seen["ledger"]}
+
+
+def table(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """A row an arm: throughput, ratio with both intervals, and what users saw."""
+    results = {result["arm"]: result for result in answer["results"]}
+    rows = []
+    for arm, seen in answer["arms"].items():
+        result = results.get(arm)
+        rows.append(
+            {
+                "arm": arm,
+                "tokens/s": seen["tokens_per_s"],
+                f"× {answer['plan']['baseline']}": 1.0 if result is None else result["ratio"],
+                "95 %, watched": "baseline" if result is None else _interval(result, "low", "high"),
+                "95 %, planned": "" if result is None else _interval(result, "fixed_low", "fixed_high"),
+                "tokens/s for one user": seen.get("interactivity"),
+                "ms a token, p50": seen.get("p50_tpot_ms"),
+                "ms a token, p95": seen.get("p95_tpot_ms"),
+                "ms to first token": seen.get("p50_ttft_ms"),
+            }
+        )
+    return rows
+
+
+def _interval(result: Mapping[str, Any], low: str, high: str) -> str:
+    ends = ("…" if result.get(name) is None else f"{result[name]:.3f}" for name in (low, high))
+    return " to ".join(ends)

@@ -1,0 +1,94 @@
+"""The form that sets an A/B up and starts it."""
+
+import streamlit as st
+
+from avlab.config import ConfigError, RunConfig
+from avlab.errors import is_ours
+from avlab.experiments.plan import DEFAULT_BLOCKS, DESIGNS, make_plan
+from avlab.ui import host, settings, shown
+from store import queries
+
+DECIDED = ("policy", "arrival", "duration", "tokens", "requests")
+
+
+def form() -> None:
+    """Arms, design, block length, rounds; traffic and sampling are those of Settings."""
+    busy = host.lab().supervisor.status().alive
+    with host.connection() as con:
+        seen = (run := st.session_state.get("run")) is not None and queries.experiment(con, run) is not None
+    with st.expander("Set up an A/B", expanded=not busy and not seen, icon=":material/science:"):
+        known = list(dict.fromkeys(["adaptive", "fixed:5", "none", *settings.SUGGESTED["policy"]]))
+        arms = st.multiselect(
+            "Arms", known, default=["adaptive", "fixed:5", "none"], key="ab-arms", accept_new_options=True,
+            help="Policies to compare. Type others, such as fixed:1 or verify:3.",
+        )  # fmt: skip
+        left, middle, right = st.columns(3)
+        baseline = left.selectbox(
+            "Baseline", arms, index=_first_fixed(arms), key="ab-baseline", help="What ratios are against."
+        )
+        concurrency = middle.number_input("Requests under way", 1, 4096, 16, key="ab-concurrency")
+        rounds = right.number_input(
+            "Rounds",
+            1,
+            2000,
+            30,
+            key="ab-rounds",
+            help="Look, and stop, whenever you like; more rounds narrow it.",
+        )
+        design = (
+            st.segmented_control("Design", list(DESIGNS), default="switchback", key="ab-design")
+            or "switchback"
+        )
+        st.caption(f"**{design.capitalize()}.** {DESIGNS[design]}")
+        left, middle, right = st.columns(3)
+        block = left.text_input(
+            "Block",
+            DEFAULT_BLOCKS[design],
+            key=f"ab-block-{design}",
+            help="Length of a counted block: 40steps, 2s.",
+        )
+        washout = middle.number_input(
+            "Wash-out (steps)",
+            1,
+            1000,
+            4,
+            key="ab-washout",
+            help="Steps after each switch that are not counted.",
+        )
+        learn = right.number_input(
+            "Learning (steps)", 0, 100_000, 200, key="ab-learn",
+            help="What each adaptive arm serves before the first round, so that it does not begin knowing nothing.",
+        )  # fmt: skip
+        given = settings.values()
+        workload = given.get("workload", "mixed")
+        temperature = float(given.get("temperature", 1.0))
+        st.caption(
+            f"Traffic: {workload}, temperature {temperature:g}, and all else as in Settings (sidebar)."
+        )
+        if st.button(
+            "Start the A/B", type="primary", key="ab-start", icon=":material/play_arrow:", disabled=busy
+        ):
+            try:
+                kept = {name: value for name, value in given.items() if name not in DECIDED}
+                config, plan = make_plan(
+                    RunConfig.make(kept, policy="none"), arms, baseline, int(concurrency), int(rounds), design, block,
+                    int(washout), int(learn),
+                )  # fmt: skip
+                host.start(config, plan)
+            except ConfigError as error:
+                for sentence in error.sentences:
+                    st.error(sentence)
+            except Exception as error:
+                if not is_ours(error):
+                    raise
+                st.error(str(error))
+            else:
+                shown.follow()
+                st.rerun()
+        if busy:
+            st.caption("A worker is serving: stop it in the sidebar before another A/B.")
+
+
+def _first_fixed(arms: list[str]) -> int | None:
+    fixed = [place for place, arm in enumerate(arms) if arm.startswith(("fixed", "verify"))]
+    return (fixed or ([0] if arms else [None]))[0]

@@ -1,0 +1,93 @@
+"""A/B: does one policy beat another on this traffic at this load, by how much, and why?"""
+
+import streamlit as st
+
+from avlab.experiments.analysis import analyse
+from avlab.experiments.plan import DESIGNS
+from avlab.figures import ab
+from avlab.ui import ab_setup, host
+from avlab.ui.chart import chart
+from avlab.ui.shown import page, pick, tick
+from store import queries
+
+shown = page(
+    "A/B",
+    "Does adaptive verification beat the best fixed length on this traffic at this load, by how much, and why?",
+    before=ab_setup.form,
+)
+with host.connection() as con:
+    plan, others = queries.experiment(con, shown.run), queries.experiment_runs(con)
+if plan is None and not shown.live:
+    st.info("The run on show has no A/B in it. Set one up above.", icon=":material/science:")
+    if others:
+        st.button("Show the last A/B", on_click=pick, args=(others[0], False))
+    st.stop()
+
+
+def draw() -> None:
+    with host.connection() as con:
+        if queries.experiment(con, shown.run) is None:
+            st.info(
+                "The run on show has no A/B in it: stop it, and set one up above.", icon=":material/science:"
+            )
+            return
+        answer = host.feed(shown.run).now_and_then("ab", lambda: analyse(con, shown.run))
+    done, plan = answer["rounds"], answer["plan"]
+    length = f"{plan['length']:g} {plan['unit']}"
+    st.markdown(
+        f"**{plan['design']}** · {len(plan['arms'])} arms, {plan['concurrency']} requests, blocks of {length} after "
+        f"{plan['washout']} of wash-out",
+        help=DESIGNS[plan["design"]],
+    )
+    if shown.live:
+        learning = not done and not answer["dropped"] and plan["learn"]
+        st.progress(
+            min(done / plan["rounds"], 1.0),
+            text=f"{done} of {plan['rounds']} rounds" + (" (adaptive arms learn first)" if learning else ""),
+        )
+    for sentence in answer["verdicts"]:
+        st.markdown(f"##### {sentence}" if sentence == answer["verdicts"][0] else sentence)
+    for reason in answer["why"]:
+        st.warning(reason["text"], icon=":material/troubleshoot:")
+    chart(
+        ab.ratios(answer), "ab-ratios", f"Ratio to {plan['baseline']}, round by round",
+        "Line: mean so far. Band: where the true ratio lies, with 95 %, at all rounds at once: you may stop as soon as "
+        "it leaves the dashed line. Dots: single rounds.",
+    )  # fmt: skip
+    st.dataframe(ab.table(answer), hide_index=True, column_config=NUMBERS | {f"× {plan['baseline']}": RATIO})
+    st.caption(
+        "*watched* holds however often you look; *planned* only for one look at the end of a planned number of rounds. "
+        + _until(answer)
+    )
+    left, right = st.columns(2)
+    with left:
+        chart(
+            ab.ledger(answer), "ab-ledger", "Why: where the time goes",
+            "The shorter bar is the faster arm; the part that differs is the reason. Diamonds: had the trimmed draft "
+            "tokens been verified too, by the cost table.",
+        )  # fmt: skip
+    with right:
+        chart(
+            ab.drafts(answer), "ab-drafts", "What became of draft tokens",
+            "Drafting is paid for all three parts, verification for accepted and verified in vain.",
+        )  # fmt: skip
+
+
+def _until(answer: dict) -> str:
+    needed = [r["rounds_to_2_percent"] for r in answer["results"] if r.get("rounds_to_2_percent")]
+    return f"Every ratio is known to ± 2 % after about {max(needed):,} rounds." if needed else ""
+
+
+NUMBERS = {
+    name: st.column_config.NumberColumn(format="%.1f")
+    for name in (
+        "tokens/s",
+        "tokens/s for one user",
+        "ms a token, p50",
+        "ms a token, p95",
+        "ms to first token",
+    )
+}
+RATIO = st.column_config.NumberColumn(format="%.3f")
+
+tick(draw, shown)
