@@ -1,10 +1,8 @@
 """`avlab ab`: an A/B from the command line, with its verdict while it runs."""
 
-import inspect
 import time
-from typing import Annotated, Any
-
-import typer
+from collections.abc import Callable
+from typing import Any
 
 from avlab import run_command, terminal, terminal_ab
 from avlab.config import ConfigError, RunConfig
@@ -31,42 +29,19 @@ OPTIONS: dict[str, tuple[Any, Any, str]] = {  # name: type, default, help
 
 def make() -> Any:
     """The command, for typer: its own options, then the settings of a run."""
-
-    def command(**options: Any) -> None:
-        as_json = options.pop("as_json")
-        own = {name: options.pop(name) for name in OPTIONS}
-        _ab(own, options, as_json)
-
-    parameters = [
-        run_command.parameter(name, Annotated[kind | None, _option(name, kind, text)], default)
-        for name, (kind, default, text) in OPTIONS.items()
-    ]
-    parameters += run_command.setting_parameters(leave_out=DECIDED)
-    parameters.append(run_command.parameter("as_json", Annotated[bool, run_command.JSON], False))
-    command.__doc__ = (
-        "Compare policies in alternating blocks of one run. You may look, and stop, whenever you like."
-    )
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {each.name: each.annotation for each in parameters}
-    return command
-
-
-def _option(name: str, kind: type, text: str) -> Any:
-    return typer.Option(f"--{name}", help=text, metavar="NUMBER" if kind is int else "TEXT")
+    text = "Compare policies in alternating blocks of one run. You may look, and stop, whenever you like."
+    return run_command.with_settings(OPTIONS, DECIDED, _ab, text)
 
 
 def _ab(own: dict[str, Any], settings: dict[str, Any], as_json: bool) -> None:
     from avlab.experiments.plan import make_plan
 
-    try:
-        slo = parse_slo(text) if (text := own.pop("slo")) else None
-    except SloError as error:
-        raise ConfigError([str(error)]) from None
+    slo = objective(own.pop("slo"))
     arms = own.pop("arms").split(",")
     config = RunConfig.make(run_command.plain_settings(settings), policy="none")
     config, plan = make_plan(config, arms, **own)
     with run_command.Interrupts() as interrupts, run_command.opened(config, plan) as served:
-        with terminal_ab.ABDisplay(plan, _Watch(served, slo)) as display:
+        with terminal_ab.ABDisplay(plan, Watch(lambda: served.ab(slo))) as display:
             progress = run_command.follow(served, display, interrupts)
         status = progress["status"]
         if status["outcome"] != "failed" or progress["tally"]["steps"]:
@@ -75,19 +50,27 @@ def _ab(own: dict[str, Any], settings: dict[str, Any], as_json: bool) -> None:
         run_command.end(status, interrupts)
 
 
-class _Watch:
-    """The A/B as it stands, asked anew now and then; None before it has begun."""
+def objective(text: str | None) -> tuple[str, float] | None:
+    """What --slo says. Raises ConfigError."""
+    try:
+        return parse_slo(text) if text else None
+    except SloError as error:
+        raise ConfigError([str(error)]) from None
+
+
+class Watch:
+    """An experiment as it stands, asked anew now and then; None before it has begun."""
 
     SECONDS = 2.0
 
-    def __init__(self, served: Any, slo: tuple[str, float] | None):
-        self._served, self._slo = served, slo
-        self._asked, self._answer = 0.0, None
+    def __init__(self, ask: Callable[[], dict[str, Any]]):
+        self._ask, self._asked = ask, 0.0
+        self._answer: dict[str, Any] | None = None
 
     def __call__(self) -> dict[str, Any] | None:
         if time.monotonic() - self._asked > self.SECONDS:
             try:
-                self._answer = self._served.ab(self._slo)
+                self._answer = self._ask()
             except Exception as error:
                 if not is_ours(error):
                     raise

@@ -1,4 +1,4 @@
-"""The lab without a browser: `avlab fetch`, `run`, `ab`, `runs`, `show`, `export`, `bench`.
+"""The lab without a browser: `avlab fetch`, `run`, `ab`, `frontier`, `runs`, `show`, `export`, `report`, `bench`.
 
 Answers go to standard output, everything else to standard error; with --json the answer is one JSON object. What
 goes wrong is one sentence on standard error and an exit code other than 0: 2 for wrong usage, 130 for Ctrl-C, else 1.
@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from avlab import ab_command, run_command, terminal
+from avlab import ab_command, frontier_command, run_command, terminal
 from avlab.config import ConfigError, default_database
 from avlab.errors import is_ours
 
@@ -66,6 +66,7 @@ def fetch(
 
 app.command("run")(run_command.make())
 app.command("ab")(ab_command.make())
+app.command("frontier")(frontier_command.make())
 
 
 @app.command()
@@ -102,6 +103,21 @@ def export(
         terminal.answers().print(f"Run {manifest['run_id']}: {rows:,} rows in {target}.", soft_wrap=True)
 
 
+@app.command()
+def report(
+    run: RunName,
+    file: Annotated[Path | None, typer.Argument(help="A new file; else one named after the run.")] = None,
+    database: Database = None,
+    as_json: Json = False,
+) -> None:
+    """Write a run as one HTML file that opens without a network: verdict, charts, ledger, settings, machine."""
+    if file is None:
+        file = Path(f"avlab-{_answer(database, 'show', run=run)['run_id']}.html")
+    target = str(file.expanduser().absolute())
+    _answer(database, "report", run=run, file=target)
+    terminal.print_json({"file": target}) if as_json else terminal.answers().print(target, soft_wrap=True)
+
+
 def _answer(database: Path | None, what: str, **arguments: Any) -> Any:
     """Ask a database: read it where nobody holds it, else ask its owner."""
     from avlab.workers.owner import ask
@@ -119,6 +135,10 @@ def _answer(database: Path | None, what: str, **arguments: Any) -> Any:
         if what == "runs":
             return queries.runs(con)
         run = queries.find_run(con, arguments.pop("run"))
+        if what == "report":
+            from avlab.report import write_report
+
+            return write_report(con, run, Path(arguments["file"]))
         return export_run(con, run, **arguments) if what == "export" else queries.run_summary(con, run)
     finally:
         con.close()

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from avlab.config import RunConfig
+from avlab.experiments import frontier
 from avlab.experiments.analysis import analyse
 from avlab.workers import messages as m
 from avlab.workers.owner import Owner, OwnerError
@@ -91,10 +92,31 @@ class Lab:
         with self.database.cursor() as con:
             return analyse(con, queries.find_run(con, run), slo)
 
+    def frontier(self, run: str, slo: tuple[str, float] | None = None) -> dict:
+        """What is known of the frontier that a run measures."""
+        with self.database.cursor() as con:
+            return frontier.analyse_frontier(con, queries.find_run(con, run), slo)
+
+    def plan_frontier(self, config: RunConfig | dict, experiment: m.Experiment | dict) -> dict:
+        """What earlier runs leave to be done of a frontier: runs, and the plan for the rest (None if nothing is)."""
+        checked = config if isinstance(config, RunConfig) else RunConfig.make(config)
+        plan = msgspec.convert(experiment, m.Experiment) if isinstance(experiment, dict) else experiment
+        with self.database.cursor() as con:
+            earlier = frontier.earlier_runs(con, checked, plan)
+            rest = frontier.missing(con, earlier, plan)
+        return {"runs": earlier, "plan": None if rest is None else msgspec.to_builtins(rest)}
+
     def export(self, run: str, folder: str, form: str = "parquet") -> dict:
         """Write a run to a new folder; returns the manifest."""
         with self.database.cursor() as con:
             return export_run(con, queries.find_run(con, run), folder, form)
+
+    def report(self, run: str, file: str) -> None:
+        """Write a run as one HTML file."""
+        from avlab.report import write_report
+
+        with self.database.cursor() as con:
+            write_report(con, queries.find_run(con, run), Path(file))
 
     def close(self) -> None:
         """Stop the worker, answer nobody, give the file free. Closing twice does nothing."""
@@ -124,7 +146,10 @@ class Lab:
             "runs": self.runs,
             "show": self.show,
             "ab": self.ab,
+            "frontier": self.frontier,
+            "plan_frontier": self.plan_frontier,
             "export": self.export,
+            "report": self.report,
         }
         try:
             return Owner(self.database.path, handlers)

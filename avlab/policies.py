@@ -86,8 +86,14 @@ def labels(arms: Sequence[str], K: int | None = None) -> list[str]:
 
 
 def unlabelled(label: str) -> str:
-    """The arm of a label that `labels` made, as text."""
-    return label.partition("#")[0]
+    """The arm of a label, as text: "fixed:5" of "fixed:5", "fixed:5#2" and "fixed:5@16"."""
+    return re.split("[#@]", label)[0]
+
+
+def load_of(label: str) -> int | None:
+    """The requests under way that a label such as "fixed:5@16" asks for; None where it leaves that to the plan."""
+    load = label.partition("@")[2]
+    return int(load) if load else None
 
 
 def _adaptive(text: str, source: str, options: list[str]) -> Arm:

@@ -4,7 +4,7 @@ import inspect
 import signal
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -96,6 +96,9 @@ class Local:
     def ab(self, slo: Any = None) -> dict[str, Any]:
         return self.lab.ab(self.run, slo)
 
+    def frontier(self, slo: Any = None) -> dict[str, Any]:
+        return self.lab.frontier(self.run, slo)
+
 
 class Remote:
     """A run in the lab that holds the database, asked through its socket."""
@@ -121,6 +124,9 @@ class Remote:
 
     def ab(self, slo: Any = None) -> dict[str, Any]:
         return self.ask(self.database, "ab", run=self.run, slo=slo)
+
+    def frontier(self, slo: Any = None) -> dict[str, Any]:
+        return self.ask(self.database, "frontier", run=self.run, slo=slo)
 
 
 def _serve(served: Any, config: RunConfig, interrupts: "Interrupts", as_json: bool) -> None:
@@ -185,6 +191,35 @@ class Interrupts:
 def _signature() -> inspect.Signature:
     as_json = parameter("as_json", Annotated[bool, JSON], False)
     return inspect.Signature([*setting_parameters(), as_json])
+
+
+def with_settings(
+    own: dict[str, tuple[Any, Any, str]],
+    decided: Collection[str],
+    act: Callable[[dict[str, Any], dict[str, Any], bool], None],
+    help: str,
+) -> Any:
+    """A command that takes options of its own (name: type, default, help) and the settings of a run but `decided`.
+
+    act: called with its own options, the settings that were given, and whether JSON was asked for.
+    """
+
+    def command(**options: Any) -> None:
+        as_json = options.pop("as_json")
+        mine = {name: options.pop(name) for name in own}
+        act(mine, options, as_json)
+
+    parameters = []
+    for name, (kind, default, text) in own.items():
+        plain = not isinstance(default, bool)
+        metavar = ("NUMBER" if kind is int else "TEXT") if plain else None
+        option = typer.Option(f"--{name}", help=text, metavar=metavar)
+        parameters.append(parameter(name, Annotated[kind | None if plain else kind, option], default))
+    parameters += [*setting_parameters(decided), parameter("as_json", Annotated[bool, JSON], False)]
+    command.__doc__ = help
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {each.name: each.annotation for each in parameters}
+    return command
 
 
 def setting_parameters(leave_out: Collection[str] = ()) -> list[inspect.Parameter]:

@@ -96,3 +96,52 @@ def _table(first: str, *columns: str) -> Table:
     for name in columns:
         table.add_column(name, justify="right", no_wrap=True)
     return table
+
+
+class FrontierDisplay(RunDisplay):
+    """Progress in cells."""
+
+    def __init__(self, plan: Any, ask: Callable[[], dict[str, Any] | None]):
+        super().__init__({})
+        self._cells, self._ask = plan.rounds * len(plan.arms), ask
+        self._before: int | None = None
+
+    def _line(self, tally: dict[str, Any]) -> tuple[str, float, float | None]:
+        answer = self._ask() if tally["steps"] else None
+        if answer is None:
+            return super()._line(tally)
+        if self._before is None:
+            self._before = answer["cells"][0]
+        done = answer["cells"][0] - self._before
+        rate = number(tally["recent_tokens_per_s"], 0)
+        return f"{done} of {self._cells} cells, {tally['policy']}: {rate} tokens/s", done, self._cells
+
+
+def show_frontier(answer: dict[str, Any]) -> None:
+    """Every cell of a frontier, and who is on it, on standard output."""
+    console = answers()
+    for sentence in answer["sentences"]:
+        console.print(sentence, markup=False, soft_wrap=True)
+    table = _table(
+        "arm", "requests", "tokens/s", "95 %", "tokens/s\none user", "95 % ", "ms a token\np95", "repeats", ""
+    )
+    for point in answer["points"]:
+        spans = [
+            "–"
+            if point[f"{name}_low"] is None
+            else f"{point[f'{name}_low']:,.1f} to {point[f'{name}_high']:,.1f}"
+            for name in ("tokens_per_s", "interactivity")
+        ]
+        table.add_row(
+            point["arm"],
+            str(point["load"]),
+            number(point["tokens_per_s"], 1),
+            spans[0],
+            number(point["interactivity"], 1),
+            spans[1],
+            number(point["p95_tpot_ms"], 1),
+            str(point["repeats"]),
+            "" if point["dominated"] else "on the frontier",
+        )
+    console.print()
+    console.print(table)

@@ -5,7 +5,7 @@ import streamlit as st
 from avlab.experiments.analysis import analyse
 from avlab.experiments.plan import DESIGNS
 from avlab.figures import ab
-from avlab.ui import ab_setup, host
+from avlab.ui import ab_setup, host, transfer
 from avlab.ui.chart import chart
 from avlab.ui.shown import page, pick, tick
 from store import queries
@@ -16,8 +16,8 @@ shown = page(
     before=ab_setup.form,
 )
 with host.connection() as con:
-    plan, others = queries.experiment(con, shown.run), queries.experiment_runs(con)
-if plan is None and not shown.live:
+    others = queries.experiment_runs(con)
+if shown.run not in others and not shown.live:
     st.info("The run on show has no A/B in it. Set one up above.", icon=":material/science:")
     if others:
         st.button("Show the last A/B", on_click=pick, args=(others[0], False))
@@ -26,7 +26,7 @@ if plan is None and not shown.live:
 
 def draw() -> None:
     with host.connection() as con:
-        if queries.experiment(con, shown.run) is None:
+        if shown.run not in queries.experiment_runs(con):
             st.info(
                 "The run on show has no A/B in it: stop it, and set one up above.", icon=":material/science:"
             )
@@ -51,13 +51,13 @@ def draw() -> None:
         st.warning(reason["text"], icon=":material/troubleshoot:")
     chart(
         ab.ratios(answer), "ab-ratios", f"Ratio to {plan['baseline']}, round by round",
-        "Line: mean so far. Band: where the true ratio lies, with 95 %, at all rounds at once: you may stop as soon as "
-        "it leaves the dashed line. Dots: single rounds.",
+        "Line: estimate so far. Band: where the true ratio lies, with 95 %, at all rounds at once: you may stop as "
+        "soon as it leaves the dashed line. Dots: single rounds.",
     )  # fmt: skip
     st.dataframe(ab.table(answer), hide_index=True, column_config=NUMBERS | {f"× {plan['baseline']}": RATIO})
     st.caption(
-        "*watched* holds however often you look; *planned* only for one look at the end of a planned number of rounds. "
-        + _until(answer)
+        "Ratios are taken within rounds, so they are not quite the quotients of tokens/s. *watched* holds however often "
+        "you look; *planned* only for one look at the end of a planned number of rounds. " + _until(answer)
     )
     left, right = st.columns(2)
     with left:
@@ -91,3 +91,4 @@ NUMBERS = {
 RATIO = st.column_config.NumberColumn(format="%.3f")
 
 tick(draw, shown)
+transfer.report_button(shown.run)

@@ -95,6 +95,7 @@ else:
                 else:
                     host.deleted()
                     st.rerun()
+        transfer.report_button(run["run_id"])
         with st.form("note", clear_on_submit=True, border=False):
             text = st.text_input("Note", placeholder="What is worth remembering of this run?")
             if st.form_submit_button("Add the note") and text.strip():

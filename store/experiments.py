@@ -1,7 +1,7 @@
 """What an A/B measured: its plan, its rounds, throughput by block, times of users, and the ledger by arm.
 
-Only counted blocks (kind "serve") of kept rounds are asked for: a round that was dropped, or that a worker's end cut
-off, is nowhere in here.
+Only counted blocks (kind "serve") are asked for, and of an A/B only those of kept rounds: a round that was dropped, or
+that a worker's end cut off, is nowhere in here.
 """
 
 import json
@@ -11,16 +11,24 @@ import duckdb
 import numpy as np
 
 from avlab.speculation.saving import saved_ms
-from store.runs import plain, rows
+from store.runs import DELETED, plain, rows
 from store.traces import cost_profile
 
-# Counted blocks of kept rounds: block, arm, round, their time, and when the next block began (null for the last).
-COUNTED = """
+# Counted blocks: block, arm, round, their time, and when the next block began (null for the last).
+_BLOCKS = """
     SELECT b.block, b.arm, b."round", b.time, b.until FROM (
         SELECT *, lead(time) OVER (ORDER BY block) AS until FROM blocks WHERE run = $run::UUID
-    ) AS b JOIN (SELECT DISTINCT "round" FROM rounds WHERE run = $run::UUID AND kept) AS r USING ("round")
-    WHERE b.kind = 'serve'
+    ) AS b JOIN
 """
+# of kept rounds: an A/B compares arms within a round, so a round counts whole or not at all
+KEPT = _BLOCKS + (
+    '(SELECT DISTINCT "round" FROM rounds WHERE run = $run::UUID AND kept) AS r USING ("round") '
+    "WHERE b.kind = 'serve'"
+)
+# all that were served to their end: a frontier needs no whole rounds
+FINISHED = _BLOCKS + (
+    "(SELECT DISTINCT block FROM block_requests WHERE run = $run::UUID) AS r USING (block) WHERE b.kind = 'serve'"
+)
 
 
 def experiment(con: duckdb.DuckDBPyConnection, run: str) -> dict | None:
@@ -29,10 +37,13 @@ def experiment(con: duckdb.DuckDBPyConnection, run: str) -> dict | None:
     return plain(found[0] | {"arms": json.loads(found[0]["arms"])}) if found else None
 
 
-def experiment_runs(con: duckdb.DuckDBPyConnection) -> list[str]:
-    """The ids of the runs that have an A/B, newest first."""
-    sql = "SELECT DISTINCT run::VARCHAR FROM experiments ORDER BY ALL DESC"
-    return [run for (run,) in con.execute(sql).fetchall()]
+def experiment_runs(con: duckdb.DuckDBPyConnection, frontier: bool = False) -> list[str]:
+    """The ids of the runs that have an A/B, or those that measured a frontier; newest first, without deleted ones."""
+    sql = (
+        "SELECT DISTINCT run::VARCHAR FROM experiments WHERE contains(arms, '@') = $frontier "
+        f"AND run NOT IN ({DELETED}) ORDER BY ALL DESC"
+    )
+    return [run for (run,) in con.execute(sql, {"frontier": frontier}).fetchall()]
 
 
 def rounds(con: duckdb.DuckDBPyConnection, run: str) -> list[dict]:
@@ -50,19 +61,24 @@ def unfinished_round(con: duckdb.DuckDBPyConnection, run: str) -> int | None:
     return con.execute(sql, {"run": run}).fetchall()[0][0]
 
 
-def block_rates(con: duckdb.DuckDBPyConnection, run: str) -> list[dict]:
+def block_rates(con: duckdb.DuckDBPyConnection, run: str, counted: str = KEPT) -> list[dict]:
     """Counted blocks in order: block, arm, round, tokens, seconds (from its beginning to its last step), steps,
-    emitting, tokens_per_s.
+    emitting, tokens_per_s, interactivity (median tokens/s of a request within it).
     """
     return plain(
         rows(
             con,
             f"""
-            WITH counted AS ({COUNTED})
+            WITH counted AS ({counted})
+            , users AS (
+                SELECT block, median(tokens / seconds) AS interactivity FROM block_requests
+                WHERE run = $run::UUID AND seconds > 0 GROUP BY block
+            )
             SELECT c.block, c.arm, c."round", sum(tokens)::BIGINT AS tokens, max(s.time) - c.time AS seconds,
                 count(*) AS steps, sum(emitting)::BIGINT AS emitting,
-                sum(tokens) / nullif(max(s.time) - c.time, 0) AS tokens_per_s
+                sum(tokens) / nullif(max(s.time) - c.time, 0) AS tokens_per_s, any_value(interactivity) AS interactivity
             FROM counted AS c JOIN (SELECT * FROM steps WHERE run = $run::UUID) AS s USING (block)
+                LEFT JOIN users USING (block)
             GROUP BY c.block, c.arm, c."round", c.time ORDER BY c.block
             """,
             {"run": run},
@@ -70,7 +86,7 @@ def block_rates(con: duckdb.DuckDBPyConnection, run: str) -> list[dict]:
     )
 
 
-def user_times(con: duckdb.DuckDBPyConnection, run: str) -> dict[str, dict]:
+def user_times(con: duckdb.DuckDBPyConnection, run: str, counted: str = KEPT) -> dict[str, dict]:
     """By arm, what users saw within its blocks: interactivity (median tokens/s of a request), p50_tpot_ms and
     p95_tpot_ms (time per output token, of the requests that tokens belong to), p50_ttft_ms (time to first token, of the
     finished requests whose first token came in the arm's blocks; None without one).
@@ -78,7 +94,7 @@ def user_times(con: duckdb.DuckDBPyConnection, run: str) -> dict[str, dict]:
     found = rows(
         con,
         f"""
-        WITH counted AS ({COUNTED})
+        WITH counted AS ({counted})
         SELECT arm, list(seconds / tokens) AS pace, list(tokens) AS weight
         FROM counted JOIN (SELECT * FROM block_requests WHERE run = $run::UUID) USING (block)
         WHERE seconds > 0 GROUP BY arm
@@ -88,7 +104,7 @@ def user_times(con: duckdb.DuckDBPyConnection, run: str) -> dict[str, dict]:
     first = rows(
         con,
         f"""
-        WITH counted AS ({COUNTED})
+        WITH counted AS ({counted})
         SELECT arm, 1e3 * median(first_token - arrival) AS ms FROM counted
         JOIN (SELECT first_token, arrival FROM requests WHERE run = $run::UUID) AS q
             ON q.first_token > counted.time AND q.first_token <= coalesce(counted.until, 'infinity'::DOUBLE)
@@ -112,7 +128,7 @@ def user_times(con: duckdb.DuckDBPyConnection, run: str) -> dict[str, dict]:
     return plain(answer)
 
 
-def arm_ledger(con: duckdb.DuckDBPyConnection, run: str) -> dict[str, dict]:
+def arm_ledger(con: duckdb.DuckDBPyConnection, run: str, counted: str = KEPT) -> dict[str, dict]:
     """By arm, over its counted blocks, per 1,000 output tokens: draft_ms, verify_ms, sample_ms, decide_ms, other_ms
     (reporting and waiting), total_ms; scheduled, admitted, accepted, trimmed and rejected draft tokens; saved_ms, what
     verifying every draft token would have cost more by the cost table. Beside them, as they are: tokens, steps,
@@ -121,7 +137,7 @@ def arm_ledger(con: duckdb.DuckDBPyConnection, run: str) -> dict[str, dict]:
     by_pass = rows(
         con,
         f"""
-        WITH counted AS ({COUNTED})
+        WITH counted AS ({counted})
         SELECT arm, target_tokens, list_sum(scheduled) AS scheduled, list_sum(admitted) AS admitted,
             sum(list_sum(accepted))::BIGINT AS accepted, count(*) AS steps, sum(tokens)::BIGINT AS tokens,
             sum(emitting)::BIGINT AS emitting, sum(draft_ms) AS draft_ms, sum(verify_ms) AS verify_ms,
@@ -135,7 +151,7 @@ def arm_ledger(con: duckdb.DuckDBPyConnection, run: str) -> dict[str, dict]:
         {"run": run},
     )
     seconds: dict[str, float] = {}
-    for block in block_rates(con, run):
+    for block in block_rates(con, run, counted):
         seconds[block["arm"]] = seconds.get(block["arm"], 0.0) + block["seconds"]
     verify = _verify_table(con, run)
     return plain(

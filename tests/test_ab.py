@@ -185,3 +185,19 @@ def test_verdicts_say_the_unit_and_what_is_not_known():
     assert "too few rounds" in verdict(result | {"low": None, "high": None}, terms)
     assert "the ratio changed" in verdict(result | {"moved": True}, terms)
     assert plain(result) == result
+
+
+@pytest.mark.model
+@pytest.mark.slow
+def test_an_ab_with_the_real_engine(tmp_path):
+    config = RunConfig.make(
+        policy="none", slots=4, context=512, threads=1, workload="code", database=str(tmp_path / "a")
+    )
+    small = {"concurrency": 2, "rounds": 2, "block": "5steps", "washout": 2, "learn": 5}
+    with Lab(tmp_path / "lab.duckdb") as lab:
+        run = lab.run(*make_plan(config, ["adaptive", "fixed:2", "none"], **small))
+        assert lab.supervisor.wait(300), lab.supervisor.log_tail()
+        assert not lab.supervisor.status().error, lab.supervisor.status().error
+        answer = lab.ab(run)
+    assert answer["rounds"] == 2 and all(result["rounds"] == 2 for result in answer["results"])
+    assert answer["arms"]["fixed:2"]["ledger"]["draft_ms"] > 0

@@ -88,6 +88,14 @@ def test_declared_means_that_the_interval_excludes_no_difference():
         assert excludes.any() == (first > 0) and (not first or excludes.argmax() + 1 == first)
 
 
+def test_the_estimate_lies_within_every_interval_and_near_the_mean():
+    for x in log_ratios(25, 0.05, experiments=10, rounds=40, freedom=30.0):
+        found, centre = s.sequence(x), s.centres(x)
+        assert np.all((s.lower_ends(x) < centre) & (centre < -s.lower_ends(-x)))
+        assert found.low[-1] < centre[-1] < found.high[-1]
+        assert centre[-1] == pytest.approx(x.mean(), abs=0.02)
+
+
 def test_against_a_library_of_always_valid_inference():
     """On bounded noise, where both are valid, ours and `ville`'s betting sequence say the same about as sharply."""
     draw = np.random.default_rng(17)

@@ -21,12 +21,11 @@ class NoExperiment(StoreError):
 def analyse(con: duckdb.DuckDBPyConnection, run: str, slo: tuple[str, float] | None = None) -> dict[str, Any]:
     """Everything that is said of an A/B, as JSON can hold it; may be asked after every round.
 
-    Ratios are throughput over the baseline's. results: a row for each arm but the baseline, with arm, ratio, low, high
-    (the confidence sequence), rounds, declared, declared_at (the round), and by round ratio_by_round, low_by_round,
-    high_by_round; fixed_low, fixed_high (the fixed-sample interval), rounds_to_2_percent and moved. arms: by arm
-    tokens_per_s, what users saw, and the ledger per 1,000 output tokens. adaptive: each adaptive arm against every
-    fixed length. verdicts and why: sentences. slo: (measure, limit), see `words.best_within`.
-    Raises NoExperiment.
+    results: a row for each arm but the baseline, of throughput over the baseline's: arm, ratio, low, high (the
+    confidence sequence), rounds, declared, declared_at (the round), fixed_low, fixed_high (the fixed-sample interval),
+    rounds_to_2_percent, moved, and by round ratio_by_round, estimate_by_round, low_by_round, high_by_round. arms: by
+    arm tokens_per_s, what users saw, and the ledger per 1,000 output tokens. adaptive: each adaptive arm against every
+    fixed length. verdicts and why: sentences. slo: (measure, limit), see `words.best_within`. Raises NoExperiment.
     """
     plan = queries.experiment(con, run)
     if plan is None:
@@ -65,12 +64,13 @@ def result_of(arm: str, rates: np.ndarray, baseline: np.ndarray) -> dict[str, An
     x = statistics.log_ratios(rates, baseline)
     if not len(x):
         return {"arm": arm, "ratio": None, "low": None, "high": None, "rounds": 0, "declared": False}
+    centres = statistics.centres(x)
     sequence, fixed = statistics.sequence(x), statistics.fixed_sample(x)
     first = int(statistics.declared_at(x))
     until = statistics.rounds_until(x, np.log(1 + HALF_WIDTH))
     return {
         "arm": arm,
-        "ratio": np.exp(x.mean()),
+        "ratio": np.exp(np.clip(centres[-1], sequence.low[-1], sequence.high[-1])),
         "low": end_of(sequence.low[-1]),
         "high": end_of(sequence.high[-1]),
         "rounds": len(x),
@@ -81,7 +81,7 @@ def result_of(arm: str, rates: np.ndarray, baseline: np.ndarray) -> dict[str, An
         "rounds_to_2_percent": until,
         "moved": sequence.moved,
         "ratio_by_round": np.exp(x),
-        "mean_by_round": np.exp(np.cumsum(x) / np.arange(1, len(x) + 1)),
+        "estimate_by_round": np.exp(centres),
         "low_by_round": [end_of(low) for low in sequence.low],
         "high_by_round": [end_of(high) for high in sequence.high],
     }

@@ -31,7 +31,7 @@ def colour_of(arms: list[str], arm: str) -> str:
 
 
 def ratios(answer: Mapping[str, Any]) -> go.Figure:
-    """Percent faster than the baseline by round: mean so far, the confidence sequence as a band, rounds as dots."""
+    """Percent faster than the baseline by round: estimate so far, the confidence sequence as a band, rounds as dots."""
     plan, results = answer["plan"], [result for result in answer["results"] if result["rounds"]]
     if not results:
         return nothing(WAITING, 380)
@@ -39,8 +39,8 @@ def ratios(answer: Mapping[str, Any]) -> go.Figure:
     figure.add_hline(0, line={"color": palette.EVENT, "width": 1, "dash": "dash"})
     for result in results:
         colour = colour_of(plan["arms"], result["arm"])
-        low, mean, high = (_percent(result[f"{name}_by_round"]) for name in ("low", "mean", "high"))
-        number = np.arange(1, len(mean) + 1)
+        low, estimate, high = (_percent(result[f"{name}_by_round"]) for name in ("low", "estimate", "high"))
+        number = np.arange(1, len(estimate) + 1)
         known = np.isfinite(low) & np.isfinite(high)
         figure.add_trace(
             go.Scatter(
@@ -59,7 +59,7 @@ def ratios(answer: Mapping[str, Any]) -> go.Figure:
         ends = [f"[{_end(one)}, {_end(other)}]" for one, other in zip(low, high, strict=True)]
         figure.add_trace(
             line(
-                result["arm"], number, mean, colour, legendgroup=result["arm"], customdata=ends,
+                result["arm"], number, estimate, colour, legendgroup=result["arm"], customdata=ends,
                 hovertemplate=f"{result['arm']} after %{{x}} rounds: %{{y:+.1f}} % %{{customdata}}<extra></extra>",
             )
         )  # fmt: skip
@@ -112,7 +112,7 @@ def ledger(answer: Mapping[str, Any]) -> go.Figure:
     figure.add_trace(
         go.Scatter(
             y=trimming, x=[arms[arm]["total_ms"] + arms[arm]["saved_ms"] for arm in trimming], mode="markers",
-            name="had everything been verified", cliponaxis=False,
+            name="all verified", cliponaxis=False,
             marker={"symbol": "diamond-open", "size": 11, "color": palette.CHOSEN, "line": {"width": 2}},
             hovertemplate="%{y}, had every draft token been verified: %{x:,.0f} ms by the cost table<extra></extra>",
         )

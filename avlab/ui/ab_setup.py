@@ -15,7 +15,7 @@ def form() -> None:
     """Arms, design, block length, rounds; traffic and sampling are those of Settings."""
     busy = host.lab().supervisor.status().alive
     with host.connection() as con:
-        seen = (run := st.session_state.get("run")) is not None and queries.experiment(con, run) is not None
+        seen = st.session_state.get("run") in queries.experiment_runs(con)
     with st.expander("Set up an A/B", expanded=not busy and not seen, icon=":material/science:"):
         known = list(dict.fromkeys(["adaptive", "fixed:5", "none", *settings.SUGGESTED["policy"]]))
         arms = st.multiselect(

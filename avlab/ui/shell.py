@@ -13,6 +13,7 @@ PAGES = (
     ("pages/calibration.py", "Calibration", ":material/target:"),
     ("pages/budget.py", "Budget", ":material/savings:"),
     ("pages/ab.py", "A/B", ":material/science:"),
+    ("pages/frontier.py", "Frontier", ":material/show_chart:"),
     ("pages/runs.py", "Runs", ":material/table_rows:"),
 )
 

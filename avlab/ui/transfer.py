@@ -5,6 +5,9 @@ import tempfile
 import zipfile
 from pathlib import Path
 
+import streamlit as st
+
+from avlab.report import report
 from avlab.ui import host
 from store.errors import TransferError
 from store.export import FORMS, export_run, import_run
@@ -46,3 +49,16 @@ def imported(data: bytes) -> str:
         if isinstance(error, TransferError):
             raise
         raise TransferError("The file is not a zip of an exported run: export the run again.") from None
+
+
+def report_button(run: str) -> None:
+    """A button that gives a run as one HTML file."""
+
+    def made() -> str:
+        with host.connection() as con:
+            return report(con, run)
+
+    st.download_button(
+        "Report as one HTML file", data=made, file_name=f"avlab-{run}.html", mime="text/html", key=f"report-{run}",
+        icon=":material/download:", help="Verdict, charts, ledger, settings, machine; opens without a network.",
+    )  # fmt: skip

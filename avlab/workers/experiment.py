@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from avlab.policies import Arm, PolicyError, unlabelled
+from avlab.policies import Arm, PolicyError, load_of, unlabelled
 from avlab.workers import messages as m
 from avlab.workloads import open_workload
 
@@ -46,9 +46,13 @@ class Conductor:
             raise PolicyError(
                 f"an A/B needs two or more arms, each once, and a baseline among them; got {plan.arms}."
             )
+        if plan.design != "isolated" and any(map(load_of, plan.arms)):
+            raise PolicyError(
+                "arms under different loads need blocks that begin afresh: choose the isolated design."
+            )
         for label in plan.arms:
             self._adopt(label)
-        self._traffic(server.config.seed)
+        self._traffic(server.config.seed, plan.concurrency)
         server.order.outbox.put(m.ExperimentBegun(plan, server.order.clock(), self.engine.step_number))
         self._steps = self.conduct()
         next(self._steps)
@@ -88,6 +92,8 @@ class Conductor:
         plan, order = self.plan, np.random.default_rng(self.plan.seed)
         for label in plan.arms:
             if plan.learn and getattr(self._policies[label], "estimator", None) is not None:
+                if load_of(label):
+                    self._traffic(self.server.config.seed, self._load(label))
                 self._begin(label, "wash-out")
                 yield from self._some(plan.learn)
         learnt = copy.deepcopy(self._policies)
@@ -98,7 +104,7 @@ class Conductor:
                     label = plan.arms[place]
                     if plan.design == "isolated":
                         self._policies[label] = copy.deepcopy(learnt[label])
-                        self._traffic(self.server.config.seed + self.number)
+                        self._traffic(plan.seed + self.number, self._load(label))
                     self._begin(label, "wash-out", self.number)
                     yield from self._some(plan.washout)
                     if plan.design == "isolated":
@@ -149,14 +155,17 @@ class Conductor:
         self._finished = []
         self.server.begin_block(policy.arm, kind, round, label)
 
-    def _traffic(self, seed: int) -> None:
-        """No requests, and the prompts and seeds that belong to `seed`, from their beginning and without end."""
+    def _load(self, label: str) -> int:
+        return load_of(label) or self.plan.concurrency
+
+    def _traffic(self, seed: int, load: int) -> None:
+        """No requests; then `load` at a time, with the prompts and seeds that belong to `seed`, without end."""
         config, server = self.server.config, self.server
         server.cancel_all()
         server.first = server.taken
         server.workload = open_workload(
             config.workload,
-            f"closed:{self.plan.concurrency}",
+            f"closed:{load}",
             seed=seed,
             max_new_tokens=config.max_new_tokens,
             repeat=True,

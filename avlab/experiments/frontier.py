@@ -1,0 +1,224 @@
+"""The frontier: throughput against interactivity over loads for every arm, measured cell by cell in random order.
+
+A cell is an arm under a load. Every repeat serves each cell once, afresh, in random order, so that what drifts in the
+machine favours no arm. A frontier that was stopped goes on with the repeats it lacks.
+"""
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import msgspec
+import numpy as np
+
+from avlab.config import ConfigError, RunConfig
+from avlab.experiments import statistics
+from avlab.experiments.analysis import end_of
+from avlab.experiments.plan import make_plan
+from avlab.experiments.words import requests
+from avlab.policies import load_of, unlabelled
+from avlab.workers.messages import Experiment
+from store import queries
+from store.experiments import FINISHED
+from store.runs import plain
+
+LOADS = (1, 2, 4, 8, 16, 32, 64)
+ARMS = ("adaptive", "fixed:1", "fixed:3", "fixed:5", "fixed:7", "none")
+PUBLISHED = Path(__file__).with_name("published_frontier.csv")
+MOST_CELLS = 200
+
+
+class FrontierFileError(ValueError):
+    """A CSV that holds no frontier. The message is one sentence."""
+
+
+def make_frontier(
+    config: RunConfig,
+    arms: Sequence[str] = ARMS,
+    loads: Sequence[int] = LOADS,
+    repeats: int = 3,
+    block: str | None = None,
+    washout: int = 4,
+    learn: int = 200,
+) -> tuple[RunConfig, Experiment]:
+    """A run's configuration and the plan of a frontier. Raises ConfigError."""
+    loads = sorted(set(loads))
+    if not loads or loads[0] < 1:
+        raise ConfigError(["a frontier needs loads of 1 request or more, such as 1,4,16,64."])
+    config, plan = make_plan(config, arms, None, loads[-1], repeats, "isolated", block, washout, learn)
+    cells = [f"{arm}@{load}" for arm in plan.arms for load in loads]
+    if len(set(map(unlabelled, plan.arms))) < len(plan.arms):
+        raise ConfigError(["an arm is listed twice; a frontier takes each once."])
+    if len(cells) > MOST_CELLS:
+        raise ConfigError(
+            [f"{len(cells)} cells are too many; give fewer arms or loads, at most {MOST_CELLS} cells."]
+        )
+    return config, msgspec.structs.replace(plan, arms=cells, baseline=f"{plan.baseline}@{loads[0]}")
+
+
+def earlier_runs(con: duckdb.DuckDBPyConnection, config: RunConfig, plan: Experiment) -> list[str]:
+    """The runs that have measured this very frontier before, oldest first: same settings, cells and block length."""
+    wanted, settings = msgspec.to_builtins(plan), _settings(config.model_dump(mode="json"))
+    found = []
+    for run in queries.experiment_runs(con, frontier=True):
+        known = queries.experiment(con, run) or {}
+        same = all(
+            known[name] == wanted[name] for name in ("arms", "design", "length", "unit", "washout", "learn")
+        )
+        if same and _settings(queries.describe(con, run)["config"]) == settings:
+            found.append(run)
+    return found[::-1]
+
+
+def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: value for name, value in config.items() if name not in ("database", "threads", "spin", "seed")
+    }
+
+
+def missing(con: duckdb.DuckDBPyConnection, runs: Iterable[str], plan: Experiment) -> Experiment | None:
+    """The plan without the repeats that these runs hold, in an order of its own; None where nothing is missing."""
+    runs = list(runs)
+    kept = sum(row["kept"] for run in runs for row in queries.rounds(con, run))
+    if kept >= plan.rounds:
+        return None
+    return msgspec.structs.replace(plan, rounds=plan.rounds - kept, seed=plan.seed + 1000 * len(runs))
+
+
+def points(con: duckdb.DuckDBPyConnection, runs: Sequence[str]) -> list[dict[str, Any]]:
+    """A row a cell over these runs of one frontier: arm, load, repeats; tokens_per_s and interactivity with their low
+    and high (Student's 95 % interval over repeats; None below two); p50_tpot_ms, p95_tpot_ms, p50_ttft_ms ledger (both
+    of the newest run); dominated: another point is at least as good in both, and better in one.
+    """
+    blocks = [block for run in runs for block in queries.block_rates(con, run, FINISHED)]
+    users: dict[str, dict] = {}
+    ledgers: dict[str, dict] = {}
+    for run in runs:
+        users |= queries.user_times(con, run, FINISHED)
+        ledgers |= queries.arm_ledger(con, run, FINISHED)
+    found = []
+    for cell in dict.fromkeys(block["arm"] for block in blocks):
+        mine = [b for b in blocks if b["arm"] == cell and b["tokens_per_s"] and b["interactivity"]]
+        if mine:
+            point = {
+                "arm": unlabelled(cell),
+                "load": load_of(cell),
+                "repeats": len(mine),
+                "ledger": ledgers[cell],
+            }
+            for name in ("tokens_per_s", "interactivity"):
+                log = np.log([block[name] for block in mine])
+                ends = statistics.fixed_sample(log)
+                point |= {
+                    name: np.exp(log.mean()),
+                    f"{name}_low": end_of(ends.low),
+                    f"{name}_high": end_of(ends.high),
+                }
+            seen = users.get(cell, {})
+            point |= {name: seen.get(name) for name in ("p50_tpot_ms", "p95_tpot_ms", "p50_ttft_ms")}
+            found.append(point)
+    for point in found:
+        point["dominated"] = any(_dominates(other, point) for other in found)
+    return plain(sorted(found, key=lambda point: (point["arm"], point["load"])))
+
+
+def _dominates(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    pairs = [(one[name], other[name]) for name in ("tokens_per_s", "interactivity")]
+    return all(a >= b for a, b in pairs) and any(a > b for a, b in pairs)
+
+
+def analyse_frontier(
+    con: duckdb.DuckDBPyConnection, run: str, slo: tuple[str, float] | None = None
+) -> dict[str, Any]:
+    """What is known of the frontier that a run measures, with its earlier runs, as JSON can hold it: run_id, runs,
+    plan, repeats (whole ones), points, cells (measured, of all), and sentences.
+    """
+    plan = queries.experiment(con, run)
+    assert plan is not None
+    description = queries.describe(con, run)
+    wanted = Experiment(**{name: plan[name] for name in Experiment.__struct_fields__})
+    runs = [r for r in earlier_runs(con, RunConfig.make(description["config"]), wanted) if r <= run]
+    found = points(con, runs)
+    return {
+        "run_id": run,
+        "runs": runs,
+        "state": description["state"],
+        "plan": plan,
+        "repeats": sum(row["kept"] for each in runs for row in queries.rounds(con, each)),
+        "cells": [sum(point["repeats"] for point in found), len(plan["arms"])],
+        "points": found,
+        "sentences": sentences(found, slo),
+    }
+
+
+def sentences(found: Sequence[Mapping[str, Any]], slo: tuple[str, float] | None = None) -> list[str]:
+    """Which arm is on the frontier where; and the best arm within an objective, load by load."""
+    loads = sorted({point["load"] for point in found})
+    said = []
+    for arm in dict.fromkeys(point["arm"] for point in found):
+        mine = [point for point in found if point["arm"] == arm]
+        on = [str(point["load"]) for point in mine if not point["dominated"]]
+        where = f" (with {', '.join(on)} requests)" if 0 < len(on) < len(mine) else ""
+        said.append(f"{arm} is on the frontier at {len(on)} of {len(mine)} loads{where}.")
+    if slo:
+        said.append(_within(found, loads, slo))
+    return said
+
+
+def _within(found: Sequence[Mapping[str, Any]], loads: Sequence[int], slo: tuple[str, float]) -> str:
+    measure, limit = slo
+    best: list[tuple[str | None, int, int]] = []  # arm, from this load, to that
+    for load in loads:
+        within = [p for p in found if p["load"] == load and p[measure] is not None and p[measure] <= limit]
+        arm = max(within, key=lambda point: point["tokens_per_s"])["arm"] if within else None
+        if best and best[-1][0] == arm:
+            best[-1] = (arm, best[-1][1], load)
+        else:
+            best.append((arm, load, load))
+    parts = [
+        f"{arm or 'no arm'} {f'at {requests(first)}' if first == last else f'from {first} to {requests(last)}'}"
+        for arm, first, last in best
+    ]
+    return f"Fastest within {measure} ≤ {limit:g} ms: {', '.join(parts)}."
+
+
+def read_frontier(text: str) -> list[dict[str, Any]]:
+    """Points of a published frontier from a CSV with arm, concurrency, tok_s_user and tok_s; # begins a comment.
+
+    Raises FrontierFileError.
+    """
+    rows = list(csv.DictReader(io.StringIO("\n".join(l for l in text.splitlines() if not l.startswith("#")))))
+    try:
+        found = [
+            {
+                "arm": row["arm"],
+                "load": int(row["concurrency"]),
+                "interactivity": float(row["tok_s_user"]),
+                "tokens_per_s": float(row["tok_s"]),
+            }
+            for row in rows
+        ]
+    except (KeyError, TypeError, ValueError):
+        raise FrontierFileError(
+            "The CSV holds no frontier: it needs the columns arm, concurrency, tok_s_user and tok_s, with numbers."
+        ) from None
+    if not any(point["arm"] == "none" for point in found):
+        raise FrontierFileError("The CSV has no points of the arm none, by which it could be scaled.")
+    return found
+
+
+def scaled(published: Sequence[Mapping[str, Any]], own: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """A published frontier in our units: its no-speculation point of the lowest load is laid on ours, for comparing
+    shapes. Empty where we have no such point.
+    """
+    theirs, ours = (
+        min((p for p in found if p["arm"] == "none"), key=lambda p: p["load"], default=None)
+        for found in (published, own)
+    )
+    if theirs is None or ours is None:
+        return []
+    factor = {name: ours[name] / theirs[name] for name in ("interactivity", "tokens_per_s")}
+    return [{**point, **{name: point[name] * factor[name] for name in factor}} for point in published]

@@ -1,0 +1,106 @@
+"""The figure of the Frontier page: throughput against interactivity, a line an arm, a point a load."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import plotly.graph_objects as go
+
+from avlab.figures import palette
+from avlab.figures.base import frame, nothing
+
+Points = Sequence[Mapping[str, Any]]
+COLOURS = (*palette.RUNS, palette.PHASES["draft"], palette.BONUS, palette.REJECTED)
+FAINT = 0.3  # of dominated points
+
+
+def frontier(points: Points, published: Points = ()) -> go.Figure:
+    """Points as `experiments.frontier.points` gives them; published ones are drawn dotted, scaled to ours."""
+    if not points:
+        return nothing("No cell is complete yet: the first ones take some seconds each.", 420)
+    figure = frame("interactivity: tokens/s for one user", "throughput: output tokens/s", 520, unified=False)
+    arms = list(dict.fromkeys(point["arm"] for point in points))
+    for number, arm in enumerate(arms):
+        mine = sorted((p for p in points if p["arm"] == arm), key=lambda point: point["load"])
+        colour = COLOURS[number % len(COLOURS)]
+        figure.add_trace(
+            go.Scatter(
+                x=[p["interactivity"] for p in mine], y=[p["tokens_per_s"] for p in mine], name=arm,
+                mode="lines+markers+text", text=[str(p["load"]) for p in mine], textposition="top right",
+                textfont={"size": 10}, line={"color": palette.faint(colour, 0.45), "width": 1.5},
+                marker={"color": [palette.faint(colour, FAINT) if p["dominated"] else colour for p in mine], "size": 9},
+                error_x=_bars(mine, "interactivity", colour), error_y=_bars(mine, "tokens_per_s", colour),
+                customdata=[_hover(p) for p in mine], hovertemplate="%{customdata}<extra></extra>",
+            )
+        )  # fmt: skip
+    for arm in dict.fromkeys(point["arm"] for point in published):
+        mine = [point for point in published if point["arm"] == arm]
+        colour = COLOURS[arms.index(arm) % len(COLOURS)] if arm in arms else palette.EVENT
+        figure.add_trace(
+            go.Scatter(
+                x=[p["interactivity"] for p in mine], y=[p["tokens_per_s"] for p in mine], name=f"{arm}, published",
+                mode="lines+markers", line={"color": colour, "width": 1, "dash": "dot"}, opacity=0.7,
+                marker={"symbol": "circle-open", "size": 6, "color": colour},
+                customdata=[p["load"] for p in mine],
+                hovertemplate=f"{arm}, published, scaled: %{{customdata}} requests<extra></extra>",
+            )
+        )  # fmt: skip
+    figure.update_layout(xaxis={"rangemode": "tozero", "showgrid": True}, yaxis={"rangemode": "tozero"})
+    return figure
+
+
+def _bars(points: Points, name: str, colour: str) -> dict[str, Any]:
+    above = [(p[f"{name}_high"] or p[name]) - p[name] for p in points]
+    below = [p[name] - (p[f"{name}_low"] or p[name]) for p in points]
+    return {
+        "array": above,
+        "arrayminus": below,
+        "color": palette.faint(colour, 0.4),
+        "thickness": 1,
+        "width": 2,
+    }
+
+
+def _hover(point: Mapping[str, Any]) -> str:
+    """Everything about a point."""
+    ledger = point["ledger"]
+    lines = [
+        f"<b>{point['arm']}, {point['load']} request{'s' if point['load'] > 1 else ''}</b>"
+        + (" (dominated)" if point["dominated"] else ""),
+        f"{point['tokens_per_s']:,.1f} tokens/s in all{_span(point, 'tokens_per_s')}",
+        f"{point['interactivity']:,.1f} tokens/s for one user{_span(point, 'interactivity')}",
+    ]
+    if point["p95_tpot_ms"] is not None:
+        lines.append(f"{point['p50_tpot_ms']:.1f} ms a token (p50), {point['p95_tpot_ms']:.1f} ms (p95)")
+    if point["p50_ttft_ms"] is not None:
+        lines.append(f"{point['p50_ttft_ms']:.0f} ms to the first token (p50)")
+    lines += [
+        f"{ledger['tokens_per_step']:.2f} tokens a step; for 1,000 tokens: {ledger['draft_ms']:,.0f} ms drafting, "
+        f"{ledger['verify_ms']:,.0f} ms verification",
+        f"drafts for 1,000 tokens: {ledger['accepted']:,.0f} accepted, {ledger['rejected']:,.0f} verified in vain, "
+        f"{ledger['trimmed']:,.0f} drafted in vain",
+        f"{point['repeats']} repeat{'s' if point['repeats'] > 1 else ''}",
+    ]
+    return "<br>".join(lines)
+
+
+def _span(point: Mapping[str, Any], name: str) -> str:
+    low, high = point[f"{name}_low"], point[f"{name}_high"]
+    return "" if low is None else f" [{low:,.1f}, {high:,.1f}]"
+
+
+def table(points: Points) -> list[dict[str, Any]]:
+    """A row a cell."""
+    return [
+        {
+            "arm": p["arm"],
+            "requests": p["load"],
+            "tokens/s": p["tokens_per_s"],
+            "tokens/s for one user": p["interactivity"],
+            "ms a token, p50": p["p50_tpot_ms"],
+            "ms a token, p95": p["p95_tpot_ms"],
+            "tokens a step": p["ledger"]["tokens_per_step"],
+            "repeats": p["repeats"],
+            "on the frontier": not p["dominated"],
+        }
+        for p in points
+    ]

@@ -1,0 +1,93 @@
+"""`avlab frontier`: every arm under every load, cell by cell, and on from where it was stopped."""
+
+from typing import Any
+
+from avlab import run_command, terminal, terminal_ab
+from avlab.ab_command import DECIDED, Watch, objective
+from avlab.config import ConfigError, RunConfig
+
+OPTIONS: dict[str, tuple[Any, Any, str]] = {  # name: type, default, help
+    "arms": (str, "adaptive,fixed:1,fixed:3,fixed:5,fixed:7,none", "policies to measure"),
+    "concurrency": (str, "1,2,4,8,16,32,64", "loads: requests under way"),
+    "repeats": (int, 3, "how often each cell is served; error bars come from them"),
+    "block": (str, None, "length of a cell, as 80steps or 5s; else 80steps"),
+    "washout": (int, 4, "steps that are not counted once every first prompt is computed"),
+    "learn": (int, 200, "steps that each adaptive cell serves before the first repeat"),
+    "slo": (str, None, "the best arm within a limit, by load: as p95_tpot_ms=80"),
+    "fresh": (bool, False, "begin anew, though an earlier run has measured a part of this"),
+}
+
+
+def make() -> Any:
+    """The command, for typer."""
+    text = "Measure throughput against interactivity for every arm and load; goes on where it was stopped."
+    return run_command.with_settings(OPTIONS, DECIDED, _frontier, text)
+
+
+def _frontier(own: dict[str, Any], settings: dict[str, Any], as_json: bool) -> None:
+    from avlab.experiments.frontier import make_frontier
+
+    slo, fresh = objective(own.pop("slo")), own.pop("fresh")
+    try:
+        loads = [int(text) for text in own.pop("concurrency").split(",")]
+    except ValueError:
+        raise ConfigError(
+            ["concurrency needs whole numbers with commas between, such as 1,4,16,64."]
+        ) from None
+    config = RunConfig.make(run_command.plain_settings(settings), policy="none")
+    config, plan = make_frontier(config, own.pop("arms").split(","), loads, **own)
+    earlier, rest = ([], plan) if fresh else _rest(config, plan)
+    if rest is None:
+        terminal.errors().print("Every repeat is there from earlier runs; --fresh measures again.")
+        _show(_earlier(config, earlier[-1], slo), as_json)
+        return
+    with run_command.Interrupts() as interrupts, run_command.opened(config, rest) as served:
+        with terminal_ab.FrontierDisplay(rest, Watch(lambda: served.frontier(slo))) as display:
+            if earlier:
+                display.say(
+                    f"Goes on from {len(earlier)} earlier run(s): {rest.rounds} of {plan.rounds} repeats to go."
+                )
+            progress = run_command.follow(served, display, interrupts)
+        if progress["status"]["outcome"] != "failed" or progress["tally"]["steps"]:
+            _show(served.frontier(slo), as_json)
+        run_command.end(progress["status"], interrupts)
+
+
+def _show(answer: dict[str, Any], as_json: bool) -> None:
+    terminal.print_json(answer) if as_json else terminal_ab.show_frontier(answer)
+
+
+def _rest(config: RunConfig, plan: Any) -> tuple[list[str], Any]:
+    """Earlier runs of this frontier, and the plan for what they lack (None if nothing)."""
+    import msgspec
+
+    from avlab.experiments import frontier
+    from avlab.workers.messages import Experiment
+    from avlab.workers.owner import ask
+    from store.database import connect_reader
+    from store.errors import DatabaseHeld, StoreError
+
+    try:
+        con = connect_reader(config.database)
+    except DatabaseHeld:
+        plain = {"config": config.model_dump(mode="json"), "experiment": msgspec.to_builtins(plan)}
+        found = ask(config.database, "plan_frontier", **plain)
+        return found["runs"], found["plan"] and msgspec.convert(found["plan"], Experiment)
+    except StoreError:  # no file yet, or one from before there were experiments
+        return [], plan
+    with con:
+        runs = frontier.earlier_runs(con, config, plan)
+        return runs, frontier.missing(con, runs, plan)
+
+
+def _earlier(config: RunConfig, run: str, slo: tuple[str, float] | None) -> dict[str, Any]:
+    from avlab.experiments.frontier import analyse_frontier
+    from avlab.workers.owner import ask
+    from store.database import connect_reader
+    from store.errors import DatabaseHeld
+
+    try:
+        with connect_reader(config.database) as con:
+            return analyse_frontier(con, run, slo)
+    except DatabaseHeld:
+        return ask(config.database, "frontier", run=run, slo=slo)

@@ -1,0 +1,233 @@
+"""A run as one HTML file that needs nothing else: settings, verdict, charts that zoom, ledger, definitions, machine."""
+
+import html
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import plotly.graph_objects as go
+from plotly.offline import get_plotlyjs
+
+from avlab.experiments.analysis import analyse
+from avlab.experiments.frontier import analyse_frontier
+from avlab.experiments.plan import DESIGNS
+from avlab.figures import ab, calibration, frontier, live, numbers, sums
+from avlab.terminal_ab import LEDGER
+from avlab.ui.feeds import Feed
+from avlab.ui.formats import moment
+from store import queries
+from store.errors import StoreError
+
+PRIVATE = ("database",)  # a setting that says more of the machine's owner than of the run
+
+DEFINITIONS = {
+    "throughput": "output tokens a second, of all requests together",
+    "interactivity": "output tokens a second for one user: the median over requests",
+    "scheduled, admitted, accepted": "draft tokens that were made, that the target verified, that were kept",
+    "drafted in vain, verified in vain": "draft tokens made and not verified; verified and not kept",
+    "conditional acceptance": "of the draft tokens whose forerunners were all kept, those kept",
+    "tokens per step": "tokens that a request gains in a step in which it gains any; 1 without drafts",
+    "round, block": "a round serves every arm once, in random order; a block is a run of steps under one arm",
+    "watched 95 %": "holds at every round at once, so an experiment may be watched and stopped at any time: a betting "
+    "test on the sign of each round's log ratio, which the random order makes a fair coin if the arms are equal; the "
+    "interval is what the test does not refute",
+    "planned 95 %": "Student's interval, for one look at the end of a number of rounds planned beforehand",
+    "dominated": "another point is at least as good in throughput and interactivity, and better in one",
+    "verifying all": "what the target's pass would have cost more with every draft token in it, by the cost table",
+}
+
+STYLE = """
+:root { color-scheme: light dark; }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 1080px; margin: 2.5rem auto; padding: 0 1.2rem; color: #1c2430;
+  background: #fff; }
+h1 { font-size: 1.7rem; margin: 0; } h2 { font-size: 1.15rem; margin: 2.2rem 0 .4rem; }
+.verdict { font-size: 1.15rem; font-weight: 600; } .quiet { opacity: .7; } .why { border-left: 3px solid #d99a1c;
+  padding-left: .8rem; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; } td, th { padding: .25rem .9rem .25rem 0;
+  text-align: left; border-bottom: 1px solid rgba(128,138,150,.25); vertical-align: top; }
+td.number, th.number { text-align: right; }
+@media (prefers-color-scheme: dark) { body { color: #e6eaf0; background: #0f141b; } }
+"""
+
+SCRIPT = """
+for (const [id, figure] of Object.entries(JSON.parse(document.getElementById('figures').textContent))) {
+  const text = getComputedStyle(document.body).color;
+  Object.assign(figure.layout, { paper_bgcolor: 'rgba(0,0,0,0)', plot_bgcolor: 'rgba(0,0,0,0)' });
+  figure.layout.font = { size: 12, ...figure.layout.font, color: text, family: 'system-ui, sans-serif' };
+  for (const name of Object.keys(figure.layout).filter((name) => /^[xy]axis\\d*$/.test(name)))
+    figure.layout[name] = { gridcolor: 'rgba(128,138,150,0.18)', linecolor: 'rgba(128,138,150,0.5)', zeroline: false,
+      ...figure.layout[name] };
+  Plotly.newPlot(id, figure.data, figure.layout, { responsive: true, displaylogo: false });
+}
+"""
+
+Chart = tuple[str, str, go.Figure]  # title, what to read from it, figure
+
+
+def write_report(con: duckdb.DuckDBPyConnection, run: str, path: Path) -> None:
+    """Write the report of a run to a new file. Raises UnknownRun, and StoreError where it cannot be written."""
+    text = report(con, run)
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise StoreError(f"{path} is there already: give another name.") from None
+    except OSError as error:
+        raise StoreError(
+            f"{path} cannot be written ({error.strerror or error}): give another name."
+        ) from None
+
+
+def report(con: duckdb.DuckDBPyConnection, run: str) -> str:
+    """The HTML of a run. Raises UnknownRun."""
+    about = queries.describe(con, run)
+    feed = Feed(run)
+    feed.refresh(con)
+    parts, charts = _experiment(con, run) or ([], [])
+    charts += _serving(con, feed, about["K"])
+    config = {
+        name: value for name, value in about["config"].items() if name not in PRIVATE and value is not None
+    }
+    machine = {**about["machine"], **about["machine"].get("versions", {})}
+    machine.pop("versions", None)
+    models = {
+        name: about[name]
+        for name in ("target", "target_hash", "drafter", "drafter_hash", "cost_hash", "code")
+    }
+    body = [
+        f"<h1>avlab: run {html.escape(about['run_id'][-8:])}</h1>",
+        f"<p class='quiet'>{html.escape(about['run_id'])} · {moment(about['started'])} · {html.escape(about['state'])}</p>",
+        *parts,
+        *(_chart(number, chart) for number, chart in enumerate(charts)),
+        "<h2>Settings</h2>", _pairs(config),
+        "<h2>Models and code</h2>", _pairs(models),
+        "<h2>Machine</h2>", _pairs(machine),
+        "<h2>Definitions</h2>", _pairs(DEFINITIONS),
+    ]  # fmt: skip
+    return _page(f"avlab run {about['run_id'][-8:]}", "\n".join(body), charts)
+
+
+def _experiment(con: duckdb.DuckDBPyConnection, run: str) -> tuple[list[str], list[Chart]] | None:
+    """What an A/B or a frontier says, and its charts; None for a run that has neither."""
+    if run in queries.experiment_runs(con):
+        return _ab(analyse(con, run))
+    if run in queries.experiment_runs(con, frontier=True):
+        return _frontier(analyse_frontier(con, run))
+    return None
+
+
+def _ab(answer: Mapping[str, Any]) -> tuple[list[str], list[Chart]]:
+    plan = answer["plan"]
+    first, *others = map(html.escape, answer["verdicts"])
+    plan_text = (
+        f"{plan['design']}: {DESIGNS[plan['design']]} {answer['rounds']} of {plan['rounds']} rounds, blocks of "
+        f"{plan['length']:g} {plan['unit']} after {plan['washout']} steps of wash-out, {plan['concurrency']} requests "
+        "under way."
+    )
+    ledger = [
+        {"per 1,000 output tokens": title}
+        | {arm: seen["ledger"][name] for arm, seen in answer["arms"].items()}
+        for name, title in LEDGER.items()
+        if all(seen["ledger"] for seen in answer["arms"].values())
+    ]
+    parts = [
+        f"<p class='verdict'>{first}</p>",
+        *(f"<p>{sentence}</p>" for sentence in others),
+        *(f"<p class='why'>{html.escape(reason['text'])}</p>" for reason in answer["why"]),
+        _table(ab.table(answer)),
+        f"<p class='quiet'>{html.escape(plan_text)}</p>",
+        "<h2>Ledger</h2>",
+        _table(ledger, digits=0),
+    ]
+    title = f"Ratio to {plan['baseline']}, round by round"
+    reading = "Line: estimate so far. Band: 95 %, at all rounds at once. Dots: single rounds."
+    return parts, [
+        (title, reading, ab.ratios(answer)),
+        ("Where the time goes", "Diamonds: had every draft token been verified.", ab.ledger(answer)),
+        ("What became of draft tokens", "Drafting is paid for all of them.", ab.drafts(answer)),
+    ]
+
+
+def _frontier(answer: Mapping[str, Any]) -> tuple[list[str], list[Chart]]:
+    parts = [f"<p>{html.escape(sentence)}</p>" for sentence in answer["sentences"]]
+    parts.append(_table(frontier.table(answer["points"])))
+    reading = "Up and to the right is better; faint points are dominated. Bars: 95 % over repeats."
+    return parts, [("Throughput against interactivity", reading, frontier.frontier(answer["points"]))]
+
+
+def _serving(con: duckdb.DuckDBPyConnection, feed: Feed, K: int) -> list[Chart]:
+    """The charts of every run."""
+    steps, rows = feed.steps, feed.calibration(con)
+    totals = numbers.by_position(feed.positions(con), feed.blocks, None, steps)
+    headline = numbers.headline(steps, feed.blocks)
+    estimates = {name: sums.of_source(rows, name, K).sum(axis=0) for name in sums.sources_of(rows)}
+    return [
+        ("Throughput", "Output tokens of all requests together.", live.throughput(steps, feed.blocks)),
+        ("Draft tokens by position", "Made, verified, kept.", live.positions(totals, headline["steps"])),
+        (
+            "Calibration",
+            "On the diagonal, estimates mean what they say.",
+            calibration.reliability_diagram(estimates),
+        ),
+    ]
+
+
+def _chart(number: int, chart: Chart) -> str:
+    title, reading, figure = chart
+    height = figure.layout.height or 300
+    name = html.escape(title, quote=True)
+    return (
+        f"<h2>{name}</h2><div id='chart-{number}' role='img' aria-label='{name}' style='height:{height}px'></div>"
+        f"<p class='quiet'>{html.escape(reading)}</p>"
+    )
+
+
+def _table(rows: list[dict[str, Any]], digits: int = 3) -> str:
+    if not rows:
+        return ""
+    side = {
+        name: " class='number'" if isinstance(value, int | float) else "" for name, value in rows[0].items()
+    }
+    head = "".join(f"<th{side[name]}>{html.escape(name)}</th>" for name in rows[0])
+    lines = (
+        "".join(f"<td{side[name]}>{html.escape(_shown(value, digits))}</td>" for name, value in row.items())
+        for row in rows
+    )
+    return f"<div class='wide'><table><tr>{head}</tr>{''.join(f'<tr>{line}</tr>' for line in lines)}</table></div>"
+
+
+def _shown(value: Any, digits: int) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:,.{digits if abs(value) < 100 else min(digits, 1)}f}"
+    return "–" if value is None else str(value)
+
+
+def _pairs(values: Mapping[str, Any]) -> str:
+    def shown(value: Any) -> str:
+        return html.escape(_shown(value, 3) if isinstance(value, bool) else str(value))
+
+    lines = (
+        f"<tr><th>{html.escape(name)}</th><td>{shown(value)}</td></tr>" for name, value in values.items()
+    )
+    return f"<div class='wide'><table>{''.join(lines)}</table></div>"
+
+
+def _page(title: str, body: str, charts: list[Chart]) -> str:
+    figures = {
+        f"chart-{number}": json.loads(figure.to_json()) for number, (_, _, figure) in enumerate(charts)
+    }
+    data = json.dumps(figures).replace("</", "<\\/")
+    policy = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
+    return (
+        "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>"
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        "<meta name='viewport' content='width=device-width, initial-scale=1'>"
+        f"<title>{html.escape(title)}</title><style>{STYLE}</style></head>\n<body>\n{body}\n"
+        f"<script type='application/json' id='figures'>{data}</script>\n"
+        f"<script>{get_plotlyjs()}</script>\n<script>{SCRIPT}</script>\n</body></html>\n"
+    )

@@ -1,0 +1,69 @@
+"""The form that starts a frontier, or goes on with one."""
+
+import msgspec
+import streamlit as st
+
+from avlab.config import ConfigError, RunConfig
+from avlab.errors import is_ours
+from avlab.experiments.frontier import ARMS, LOADS, make_frontier
+from avlab.ui import host, settings, shown
+from avlab.ui.ab_setup import DECIDED
+from avlab.workers.messages import Experiment
+from store import queries
+
+
+def form() -> None:
+    """Arms, loads, repeats, length of a cell."""
+    busy = host.lab().supervisor.status().alive
+    with host.connection() as con:
+        seen = bool(queries.experiment_runs(con, frontier=True))
+    with st.expander("Measure a frontier", expanded=not busy and not seen, icon=":material/science:"):
+        known = list(dict.fromkeys([*ARMS, *settings.SUGGESTED["policy"]]))
+        arms = st.multiselect("Arms", known, default=list(ARMS), key="frontier-arms", accept_new_options=True)
+        loads = st.multiselect("Requests under way", list(LOADS), default=list(LOADS), key="frontier-loads")
+        left, middle, right = st.columns(3)
+        repeats = left.number_input(
+            "Repeats", 1, 100, 3, key="frontier-repeats", help="Error bars come from them."
+        )
+        block = middle.text_input("Cell", "80steps", key="frontier-block", help="Its length: 80steps, 5s.")
+        learn = right.number_input(
+            "Learning (steps)", 0, 100_000, 200, key="frontier-learn",
+            help="What each adaptive cell serves before the first repeat.",
+        )  # fmt: skip
+        st.caption(
+            f"{len(arms) * len(loads)} cells, each served {int(repeats)} times, afresh and in random order, so that "
+            "drift favours no arm. Stop whenever you like: the same form goes on where it was stopped."
+        )
+        if st.button(
+            "Start", type="primary", key="frontier-start", icon=":material/play_arrow:", disabled=busy
+        ):
+            try:
+                said = _start(arms, loads, int(repeats), block, int(learn))
+            except ConfigError as error:
+                for sentence in error.sentences:
+                    st.error(sentence)
+            except Exception as error:
+                if not is_ours(error):
+                    raise
+                st.error(str(error))
+            else:
+                if said:
+                    st.info(said)
+                else:
+                    shown.follow()
+                    st.rerun()
+        if busy:
+            st.caption("A worker is serving: stop it in the sidebar first.")
+
+
+def _start(arms: list[str], loads: list[int], repeats: int, block: str, learn: int) -> str:
+    """Start what is missing; a sentence where nothing is."""
+    kept = {name: value for name, value in settings.values().items() if name not in DECIDED}
+    config, plan = make_frontier(
+        RunConfig.make(kept, policy="none"), arms, loads, repeats, block, learn=learn
+    )
+    rest = host.lab().plan_frontier(config, plan)["plan"]
+    if rest is None:
+        return "Every repeat of this frontier is there already: ask for more repeats."
+    host.start(config, msgspec.convert(rest, Experiment))
+    return ""

@@ -1,0 +1,71 @@
+"""Frontier: throughput against interactivity for every arm and load."""
+
+import streamlit as st
+
+from avlab.experiments.frontier import PUBLISHED, FrontierFileError, analyse_frontier, read_frontier, scaled
+from avlab.figures import frontier
+from avlab.ui import frontier_setup, host, transfer
+from avlab.ui.chart import chart
+from avlab.ui.shown import page, pick, tick
+from store import queries
+
+NONE, SHIPPED, OWN = "nothing", "DeepSeek-V4-Pro with DSpark, 8 B300 (vLLM blog)", "a CSV of mine"
+
+shown = page(
+    "Frontier",
+    "Which policy gives the most tokens at the speed a user wants, from an idle machine to a full one?",
+    before=frontier_setup.form,
+)
+with host.connection() as con:
+    measured = queries.experiment_runs(con, frontier=True)
+if shown.run not in measured and not shown.live:
+    st.info("The run on show measured no frontier. Start one above.", icon=":material/science:")
+    if measured:
+        st.button("Show the last frontier", on_click=pick, args=(measured[0], False))
+    st.stop()
+
+published: list[dict] = []
+overlay = st.selectbox("Lay over it", [NONE, SHIPPED, OWN], key="overlay", bind="query-params")
+if overlay == SHIPPED:
+    published = read_frontier(PUBLISHED.read_text(encoding="utf-8"))
+elif overlay == OWN:
+    file = st.file_uploader("A CSV with the columns arm, concurrency, tok_s_user, tok_s", type="csv")
+    if file is not None:
+        try:
+            published = read_frontier(file.getvalue().decode("utf-8", "replace"))
+        except FrontierFileError as error:
+            st.error(str(error))
+
+
+def draw() -> None:
+    with host.connection() as con:
+        if shown.run not in queries.experiment_runs(con, frontier=True):
+            st.info(
+                "The run on show measures no frontier: stop it, and start one above.",
+                icon=":material/science:",
+            )
+            return
+        answer = host.feed(shown.run).now_and_then("frontier", lambda: analyse_frontier(con, shown.run))
+    points, plan = answer["points"], answer["plan"]
+    if shown.live:
+        total = len(plan["arms"]) * (plan["rounds"] + answer["repeats"])
+        st.progress(min(answer["cells"][0] / total, 1.0), text=f"{answer['cells'][0]} cells measured")
+    for sentence in answer["sentences"]:
+        st.markdown(sentence)
+    chart(
+        frontier.frontier(points, scaled(published, points)), "frontier-cells", "Throughput against interactivity",
+        "Up and to the right is better; numbers are requests under way. Faint points are dominated: another one is at "
+        "least as good in both. Bars: 95 % over repeats."
+        + (" Dotted: published, with its no-speculation point laid on ours; only shapes compare." if published else ""),
+    )  # fmt: skip
+    if points:
+        st.dataframe(frontier.table(points), hide_index=True, column_config=NUMBERS)
+
+
+NUMBERS = {
+    name: st.column_config.NumberColumn(format="%.1f")
+    for name in ("tokens/s", "tokens/s for one user", "ms a token, p50", "ms a token, p95")
+} | {"tokens a step": st.column_config.NumberColumn(format="%.2f")}
+
+tick(draw, shown)
+transfer.report_button(shown.run)

@@ -1,0 +1,141 @@
+"""The frontier: every cell, who dominates whom, going on after a stop, and a published one beside it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from avlab.config import ConfigError, RunConfig
+from avlab.experiments import frontier
+from avlab.lab import Lab
+
+HERE = Path(__file__).parent
+WORKER = (sys.executable, str(HERE / "stand_in_serving.py"))
+QUICK = {"loads": (1, 4), "repeats": 2, "block": "6steps", "washout": 1, "learn": 10}
+
+
+def plan(arms=("adaptive", "none"), **changes):
+    config = RunConfig.make(policy="none", slots=4, workload="code")
+    return frontier.make_frontier(config, arms, **(QUICK | changes))
+
+
+def point(arm, load, tokens, users, p95=10.0):
+    return {"arm": arm, "load": load, "tokens_per_s": tokens, "interactivity": users, "p95_tpot_ms": p95}
+
+
+def test_a_frontier_goes_on_where_it_was_stopped(tmp_path):
+    config, whole = plan(repeats=3)
+    first = plan(repeats=1)[1]
+    with Lab(tmp_path / "lab.duckdb", command=WORKER) as lab:
+        assert lab.plan_frontier(config, whole) == {
+            "runs": [],
+            "plan": lab.plan_frontier(config, whole)["plan"],
+        }
+        one = lab.run(config, first)
+        assert lab.supervisor.wait(120) and not lab.supervisor.status().error
+        rest = lab.plan_frontier(config, whole)
+        assert rest["runs"] == [one] and rest["plan"]["rounds"] == 2
+        other = lab.run(config, rest["plan"])
+        assert lab.supervisor.wait(120) and not lab.supervisor.status().error
+        assert lab.plan_frontier(config, whole) == {"runs": [one, other], "plan": None}
+        assert lab.plan_frontier(config.changed(temperature=0.5), whole)["runs"] == []
+        answer = lab.frontier(other, ("p95_tpot_ms", 10_000.0))
+    assert (answer["runs"], answer["repeats"], answer["cells"]) == ([one, other], 3, [12, 4])
+    assert {(p["arm"], p["load"], p["repeats"]) for p in answer["points"]} == {
+        (arm, load, 3) for arm in ("adaptive", "none") for load in (1, 4)
+    }
+    for each in answer["points"]:
+        assert each["tokens_per_s_low"] < each["tokens_per_s"] < each["tokens_per_s_high"]
+        assert each["interactivity"] == pytest.approx(each["tokens_per_s"] / each["load"], rel=0.5)
+    assert "Fastest within p95_tpot_ms ≤ 10000 ms: " in answer["sentences"][-1]
+
+
+def test_dominated_means_beaten_in_both(monkeypatch):
+    points = [point("a", 1, 10, 10), point("b", 1, 9, 9), point("c", 1, 11, 5), point("d", 1, 10, 10)]
+    dominated = {p["arm"] for p in points if any(frontier._dominates(other, p) for other in points)}
+    assert dominated == {"b"}
+
+
+def test_the_load_at_which_the_best_arm_within_a_limit_changes():
+    cells = [point("a", n, 10, 9, 5.0 * n) for n in (1, 2, 4)] + [
+        point("b", n, 8, 9, 2.0 * n) for n in (1, 2, 4)
+    ]
+    text = frontier._within(cells, [1, 2, 4], ("p95_tpot_ms", 10.0))
+    assert text == "Fastest within p95_tpot_ms ≤ 10 ms: a from 1 to 2 requests, b at 4 requests."
+    assert "no arm from 1 to 4 requests" in frontier._within(cells, [1, 2, 4], ("p95_tpot_ms", 1.0))
+
+
+def test_the_published_frontier_is_laid_on_our_own_no_speculation_point():
+    published = frontier.read_frontier(frontier.PUBLISHED.read_text(encoding="utf-8"))
+    assert {p["arm"] for p in published} >= {"adaptive", "fixed:5", "none"}
+    shown = frontier.scaled(published, [point("none", 2, 70.0, 35.0), point("none", 8, 200.0, 25.0)])
+    base = min((p for p in shown if p["arm"] == "none"), key=lambda p: p["load"])
+    assert (base["tokens_per_s"], base["interactivity"]) == (pytest.approx(70.0), pytest.approx(35.0))
+    adaptive = next(p for p in shown if (p["arm"], p["load"]) == ("adaptive", 1))
+    assert adaptive["interactivity"] == pytest.approx(35.0 * 271.9 / 101.3)
+    assert frontier.scaled(published, [point("adaptive", 1, 1, 1)]) == []
+
+
+@pytest.mark.parametrize("text", ["", "a,b\n1,2", "arm,concurrency,tok_s_user,tok_s\nnone,one,2,3"])
+def test_a_csv_without_a_frontier_is_refused(text):
+    with pytest.raises(frontier.FrontierFileError, match=r"The CSV .*\."):
+        frontier.read_frontier(text)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"arms": ("adaptive",)}, "two arms or more"),
+        ({"arms": ("none", "none")}, "listed twice"),
+        ({"loads": ()}, "needs loads"),
+        ({"loads": (1, 64)}, "at most slots, 4"),
+        ({"block": "1steps"}, "wash-out"),
+    ],
+)
+def test_a_frontier_that_cannot_be_is_refused_with_a_sentence(changes, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        plan(**changes)
+
+
+def test_the_command_line_and_the_report(tmp_path, monkeypatch):
+    monkeypatch.setenv("AVLAB_DATABASE", str(tmp_path / "lab.duckdb"))
+    monkeypatch.setenv("AVLAB_STAND_IN", "serving")
+    monkeypatch.setenv("PYTHONPATH", str(HERE.parent))
+
+    def avlab(*arguments):
+        command = [sys.executable, str(HERE / "stand_in_cli.py"), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=180)
+
+    options = [
+        "--arms",
+        "fixed:2,none",
+        "--concurrency",
+        "1,4",
+        "--slots",
+        "4",
+        "--block",
+        "6steps",
+        "--repeats",
+        "1",
+    ]
+    ran = avlab("frontier", *options, "--json")
+    assert ran.returncode == 0, ran.stderr
+    answer = json.loads(ran.stdout)
+    assert len(answer["points"]) == 4
+    again = avlab("frontier", *options)
+    assert (
+        again.returncode == 0
+        and "Every repeat is there" in again.stderr
+        and "on the frontier" in again.stdout
+    )
+    file = tmp_path / "out.html"
+    assert avlab("report", "last", str(file)).returncode == 0
+    text = file.read_text(encoding="utf-8")
+    assert (
+        "Throughput against interactivity" in text and "Plotly.newPlot" in text and str(tmp_path) not in text
+    )
+    assert "src=" not in text.partition("<script>")[0] and "default-src 'none'" in text
+    refused = avlab("report", "last", str(file))
+    assert refused.returncode == 1 and "is there already" in refused.stderr
