@@ -99,7 +99,7 @@ def report(con: duckdb.DuckDBPyConnection, run: str) -> str:
     }
     body = [
         f"<h1>avlab: run {html.escape(about['run_id'][-8:])}</h1>",
-        f"<p class='quiet'>{html.escape(about['run_id'])} · {moment(about['started'])} · {html.escape(about['state'])}</p>",
+        f"<p class='quiet'>{html.escape(about['run_id'])} · {moment(about['started'])} · {about['state']}</p>",
         *parts,
         *(_chart(number, chart) for number, chart in enumerate(charts)),
         "<h2>Settings</h2>", _pairs(config),

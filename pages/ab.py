@@ -56,7 +56,7 @@ def draw() -> None:
     )  # fmt: skip
     st.dataframe(ab.table(answer), hide_index=True, column_config=NUMBERS | {f"× {plan['baseline']}": RATIO})
     st.caption(
-        "Ratios are taken within rounds, so they are not quite the quotients of tokens/s. *watched* holds however often "
+        "Ratios are taken within rounds, and are not quite the quotients of tokens/s. *watched* holds however often "
         "you look; *planned* only for one look at the end of a planned number of rounds. " + _until(answer)
     )
     left, right = st.columns(2)

@@ -16,7 +16,7 @@ import numpy as np
 
 from avlab.config import ConfigError, RunConfig
 from avlab.experiments import statistics
-from avlab.experiments.analysis import end_of
+from avlab.experiments.analysis import NoExperiment, end_of
 from avlab.experiments.plan import make_plan
 from avlab.experiments.words import requests
 from avlab.policies import load_of, unlabelled
@@ -134,10 +134,11 @@ def analyse_frontier(
     con: duckdb.DuckDBPyConnection, run: str, slo: tuple[str, float] | None = None
 ) -> dict[str, Any]:
     """What is known of the frontier that a run measures, with its earlier runs, as JSON can hold it: run_id, runs,
-    plan, repeats (whole ones), points, cells (measured, of all), and sentences.
+    plan, repeats (whole ones), points, cells (measured, of all), and sentences. Raises NoExperiment.
     """
     plan = queries.experiment(con, run)
-    assert plan is not None
+    if plan is None or not all(map(load_of, plan["arms"])):
+        raise NoExperiment(f"Run {run} measured no frontier: start one with `avlab frontier`.")
     description = queries.describe(con, run)
     wanted = Experiment(**{name: plan[name] for name in Experiment.__struct_fields__})
     runs = [r for r in earlier_runs(con, RunConfig.make(description["config"]), wanted) if r <= run]
