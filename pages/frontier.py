@@ -54,8 +54,8 @@ def draw() -> None:
         st.markdown(sentence)
     chart(
         frontier.frontier(points, scaled(published, points)), "frontier-cells", "Throughput against interactivity",
-        "Up and to the right is better; numbers are requests under way. Faint points are dominated: another one is at "
-        "least as good in both. Bars: 95 % over repeats."
+        "Up and to the right is better; numbers are requests under way. Faint points are dominated: another one is, "
+        "bars aside, at least as good in both. Bars: 95 % over repeats."
         + (" Dotted: published, with its no-speculation point laid on ours; only shapes compare." if published else ""),
     )  # fmt: skip
     if points:
