@@ -225,3 +225,23 @@ def test_a_foreign_or_damaged_folder_is_refused_and_adds_nothing(exported, targe
 def test_a_folder_that_is_not_there(target, tmp_path):
     with pytest.raises(TransferError, match="not an exported run"):
         import_run(target, tmp_path / "nowhere")
+
+
+def test_an_export_from_before_a_table_existed_is_imported_without_it(tmp_path):
+    folder, sent = tmp_path / "out", frames.whole_run()
+    run = new_run_id()
+    with Recorder(tmp_path / "a.duckdb") as recorder:
+        for envelope in frames.envelopes(sent, run):
+            recorder.record(envelope)
+        export_run(recorder.database.cursor(), run, folder)
+
+    def older(manifest):
+        manifest["schema_version"] = 2
+        for table in ("experiments", "rounds", "block_requests"):
+            del manifest["tables"][table]
+            (folder / f"{table}.parquet").unlink()
+
+    change(folder, older)
+    with Database(tmp_path / "b.duckdb") as database:
+        assert import_run(database, folder) == run
+        assert database.cursor().execute("SELECT count(*) FROM rounds").fetchall() == [(0,)]
