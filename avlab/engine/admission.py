@@ -107,7 +107,37 @@ class AdaptiveVerification:
         return None if self.estimator is None else self.estimator.end_step()
 
 
-Policy = FixedLength | AdaptiveVerification
+class Untaught:
+    """Decides as another policy does, and leaves what that one has learnt, and its steps to a refit, as they are."""
+
+    def __init__(self, policy: "Policy"):
+        self.arm, self.depth = policy.arm, policy.depth
+        self.estimate, self.admit = policy.estimate, policy.admit
+
+    def observe(
+        self, feature: np.ndarray, accepted: np.ndarray, admitted: np.ndarray, limit: np.ndarray
+    ) -> None:
+        """Nothing is learnt."""
+
+    def end_step(self) -> Refit | None:
+        return None
+
+
+class FullVerification:
+    """A window: drafts K and verifies all of them, while another policy predicts and, if wanted, learns."""
+
+    def __init__(self, policy: "Policy", K: int):
+        self.arm, self.K = policy.arm, K
+        self.estimate, self.observe, self.end_step = policy.estimate, policy.observe, policy.end_step
+
+    def depth(self, offer: Offer) -> int:
+        return self.K
+
+    def admit(self, estimate: np.ndarray | None, offer: Offer) -> Admission:
+        return Admission(offer.scheduled, int(offer.scheduled.sum()))
+
+
+Policy = FixedLength | AdaptiveVerification | Untaught | FullVerification
 
 
 def make_policy(arm: Arm, K: int, costs: CostTable, interval: int) -> Policy:

@@ -23,8 +23,9 @@ from avlab.speculation.estimator import REFIT_INTERVAL, labels
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """slots: requests served at once. prompt_chunk: prompt tokens computed a step, beside decoding.
+    """slots: requests served at once; the cache has one more, for a request served alone (`solo`).
 
+    prompt_chunk: prompt tokens computed a step, beside decoding.
     new_request: what a request without an earlier estimate counts as: "one" (vLLM's rule) or "running-mean".
     """
 
@@ -48,16 +49,17 @@ class Engine:
     ):
         self.target, self.drafter, self.costs, self.config = target, drafter, costs, config
         self.K = drafter.K if drafter else 0
-        self.cache = cache or target.new_cache(config.slots)
+        self.cache = cache or target.new_cache(config.slots + 1)
         self.taps = drafter.state_layers if drafter else ()
         width = (1 + len(self.taps)) * target.config.hidden
-        self.states = torch.zeros(config.slots, width, dtype=target.dtype, device=target.device)
+        self.states = torch.zeros(config.slots + 1, width, dtype=target.dtype, device=target.device)
         self.queue: deque[Request] = deque()
         self.sequences: list[Sequence] = []  # by rising slot
         self.policies: dict[str, Policy] = {}
         self.clock = time.monotonic
         self.step_number = 0
         self.mean_estimate = np.ones(self.K)  # running mean by position, for --new-request running-mean
+        self.keeps_distributions = False  # in its reports, for a reader who wants to see them
         self.set_policy(arm)
 
     # ---- between steps ----------------------------------------------------------------------------------------
@@ -143,6 +145,7 @@ class Engine:
         self.states[[s.slot for s in plan.sequences]] = states[self._tensor(last)]
         drawn = drafts.tokens.cpu().numpy() if drafts else np.zeros((len(plan.ready), 0), dtype=np.int64)
         limit = self._extend(report, plan, accepted, own, drawn)
+        report.distributions = (drafts, logits) if self.keeps_distributions else None
         watch.lap("sample")
 
         # observe: labels through the first rejection, not past what was admitted or what was emitted
@@ -159,7 +162,7 @@ class Engine:
         return report
 
     def _admit_requests(self) -> None:
-        while self.queue and self.cache.free_slots:
+        while self.queue and self.running < self.config.slots:
             request = self.queue.popleft()
             earlier = self.mean_estimate if self.config.new_request == "running-mean" else np.ones(self.K)
             sequence = Sequence(request, self.cache.acquire(), list(request.tokens), earlier)
