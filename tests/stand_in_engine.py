@@ -108,7 +108,9 @@ def distributions(admitted, depth):
     """Of the first request, drafts and logits over ten tokens, of which token 7 is the likeliest."""
     logits = np.log1p(np.arange(10.0)[None] % 8).repeat(admitted[0] + 1, 0)
     rows = np.exp(logits[:1])[None].repeat(depth, 1)
-    drafts = SimpleNamespace(tokens=np.full((1, depth), 7), rows=rows / rows.sum(-1, keepdims=True), vocabulary=None)
+    drafts = SimpleNamespace(
+        tokens=np.full((1, depth), 7), rows=rows / rows.sum(-1, keepdims=True), vocabulary=None
+    )
     return drafts if depth else None, logits
 
 

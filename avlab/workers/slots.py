@@ -26,9 +26,7 @@ def tokens_frame(report: Any, request: Request, text: Any, stream: Any) -> m.Tok
     p = target_distribution(_array(logits), request.temperature, request.top_k, request.top_p)  # [rows, V]
     q = _draft_rows(drafts, p.shape[-1])[:scheduled]  # [scheduled, V]
     ended = len(new) == accepted  # by an end-of-text among the drafts: nothing was drawn behind it
-    fates = ["accepted"] * accepted + ["trimmed"] * (scheduled - accepted)
-    fates[accepted:admitted] = ["behind" if ended else "rejected"] + ["behind"] * (admitted - accepted - 1)
-    fates = fates[:scheduled]
+    fates = [_fate(k, accepted, admitted, ended) for k in range(scheduled)]
     estimate = None if not slots or slots.estimate is None else slots.estimate[0]
     survival = None if estimate is None else np.cumprod(estimate)
     draft = [
@@ -67,6 +65,15 @@ def tokens_frame(report: Any, request: Request, text: Any, stream: Any) -> m.Tok
         draft=draft,
         own=own,
     )
+
+
+def _fate(k: int, accepted: int, admitted: int, ended: bool) -> str:
+    """What happened to the draft at position k."""
+    if k < accepted:
+        return "accepted"
+    if k >= admitted:
+        return "trimmed"
+    return "rejected" if k == accepted and not ended else "behind"
 
 
 def _array(values: Any) -> np.ndarray:
