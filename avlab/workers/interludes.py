@@ -7,7 +7,7 @@ from avlab.engine.admission import FullVerification, Untaught
 from avlab.engine.request import RequestError
 from avlab.policies import PolicyError
 from avlab.workers import messages as m
-from avlab.workers.playground import KIND, Generation
+from avlab.workers.playground import Generation
 
 MOST_WINDOW_STEPS = 100_000
 
@@ -84,16 +84,16 @@ class Interludes:
                 command, server.engine, server.text, server.order.outbox.put, self._generations, arm
             )
         except (RequestError, PolicyError, *server.refusals) as error:
-            server.order.event("warning", KIND, str(error))
+            server.order.event("warning", m.PLAYGROUND, str(error))
             return
         self._generations += 1
         self._after = arm
         self._began, self._first_step = server.order.clock(), server.engine.step_number
         self._idle = time.perf_counter()
         server.report.begin_block(
-            server.engine.policy.arm, KIND, server.engine.step_number, server.workload.name, taught=False
+            server.engine.policy.arm, m.PLAYGROUND, server.engine.step_number, server.workload.name, taught=False
         )
-        server.order.state = KIND
+        server.order.state = m.PLAYGROUND
         if server.config.keep_text:
             server.prompts[self.generation.request.id] = self.generation.prompt
 
@@ -122,7 +122,7 @@ class Interludes:
             return
         finished = generation.close()
         if generation.reason == "forgotten":
-            server.order.event("warning", KIND, "The playground was left alone, so the workload goes on.")
+            server.order.event("warning", m.PLAYGROUND, "The playground was left alone, so the workload goes on.")
         if finished is not None:
             server.finish(finished)
         else:

@@ -9,6 +9,7 @@ import msgspec
 
 VERSION = 1
 UNNUMBERED = -1
+PLAYGROUND = "playground"  # the kind of its blocks, requests and events
 
 
 class Message(msgspec.Struct, frozen=True, tag_field="type", forbid_unknown_fields=True):

@@ -12,7 +12,6 @@ from avlab.workers.slots import tokens_frame
 
 PATIENCE = 30.0  # seconds without a word from the page, after which a generation is ended
 ROLES = ("system", "user", "assistant")
-KIND = "playground"  # of its block, its requests and its events
 
 
 class Generation:
@@ -42,7 +41,7 @@ class Generation:
             top_k=command.top_k,
             top_p=command.top_p,
             seed=command.seed,
-            kind=KIND,
+            kind=m.PLAYGROUND,
             arrival=engine.clock(),
         )
         self._solo = Solo(engine, self.request, Arm.parse(command.arm) if command.arm else arm)

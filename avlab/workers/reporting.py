@@ -57,9 +57,9 @@ class Reporter:
         """Take an engine's step report; sends what is due. idle_ms: how long nothing ran before the step."""
         began = time.perf_counter()
         self._steps.append(self._step(report, idle_ms))
-        if self.kind != "playground":
+        if self.kind != m.PLAYGROUND:
             self.tokens += report.tokens
-        if report.slots is not None and self.kind != "playground":
+        if report.slots is not None and self.kind != m.PLAYGROUND:
             self._slots.append((report.step, report.slots))
             if self._taught and str(self.arm) in self._rounds:
                 label = report.slots.label
