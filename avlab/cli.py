@@ -143,11 +143,15 @@ def window(
     except DatabaseHeld:
         run = ask(path, "window", steps=steps, teach=teach)
     else:
-        raise StoreError(f"Nothing is served into {path} now: start a run, or open the dashboard and press Start.")
+        raise StoreError(
+            f"Nothing is served into {path} now: start a run, or open the dashboard and press Start."
+        )
     if as_json:
         terminal.print_json({"run": run, "steps": steps, "teach": teach})
     else:
-        terminal.answers().print(f"Run {run} verifies everything for {steps} steps.", soft_wrap=True)
+        terminal.answers().print(
+            f"Run {run} was asked to verify everything for {steps} steps.", soft_wrap=True
+        )
 
 
 @app.command()

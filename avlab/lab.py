@@ -12,7 +12,7 @@ from typing import Any
 from avlab.config import RunConfig
 from avlab.workers import messages as m
 from avlab.workers.owner import Owner, OwnerError
-from avlab.workers.supervisor import REFERENCE, Supervisor
+from avlab.workers.supervisor import REFERENCE, Supervisor, WorkerError
 from avlab.workers.tally import Tally
 from avlab.workers.tape import Tape
 from store import queries
@@ -74,9 +74,16 @@ class Lab:
         return self.supervisor.status().run or ""
 
     def generate(self, command: m.Generate) -> None:
-        """Ask for a prompt to be served alone; `tape` follows it. Raises WorkerError where nothing is served."""
-        self.supervisor.send(command)
+        """Ask for a prompt to be served alone; `tape` follows it. Raises WorkerError where that cannot be now."""
+        if self.tape.now.active:
+            raise WorkerError("The playground is in use: wait for its end, or end it.")
+        before, self.tape = self.tape, Tape()
         self.tape.ask(command)
+        try:
+            self.supervisor.send(command)
+        except WorkerError:
+            self.tape = before
+            raise
 
     def runs(self) -> list[dict]:
         """All runs, newest first."""

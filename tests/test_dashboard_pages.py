@@ -16,7 +16,7 @@ from store.errors import TransferError
 from store.export import export_run
 from store.retention import delete_run
 
-CHARTS = {"live": 7, "coefficients": 4, "calibration": 6, "budget": 5, "runs": 0}
+CHARTS = {"live": 7, "coefficients": 4, "calibration": 6, "budget": 5, "playground": 0, "runs": 0}
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,14 @@ from avlab.ui import formats, host, settings, shown
 from avlab.workers import messages as m
 
 LOG_LINES = 15
-COLOURS = {"serving": "green", "paused": "orange", "stopping": "orange", "failed": "red", "cut short": "red"}
+COLOURS = {
+    "serving": "green",
+    m.PLAYGROUND: "violet",
+    "paused": "orange",
+    "stopping": "orange",
+    "failed": "red",
+    "cut short": "red",
+}
 
 
 def draw() -> None:
@@ -27,9 +34,16 @@ def draw() -> None:
 
 def _phase(status) -> str:
     """What of a worker's state makes the pages look different."""
+    if status.state == m.PLAYGROUND:
+        return "serving"
     if status.state in ("none", "ended", "serving", "paused", "stopping"):
         return status.state
     return "preparing"
+
+
+def is_preparing(status) -> bool:
+    """Whether a worker lives that does not serve yet."""
+    return status.alive and _phase(status) == "preparing"
 
 
 def _worker() -> None:
@@ -118,6 +132,11 @@ def _try(act, *arguments) -> None:
     st.session_state.follow = (
         True if act in (_start, host.start_again) else st.session_state.get("follow", True)
     )
+
+
+def start_button() -> None:
+    """A button in a page that starts a run with this browser's settings."""
+    st.button("Start a run", type="primary", icon=":material/play_arrow:", on_click=_try, args=(_start,))
 
 
 def _start() -> None:

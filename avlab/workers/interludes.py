@@ -91,7 +91,11 @@ class Interludes:
         self._began, self._first_step = server.order.clock(), server.engine.step_number
         self._idle = time.perf_counter()
         server.report.begin_block(
-            server.engine.policy.arm, m.PLAYGROUND, server.engine.step_number, server.workload.name, taught=False
+            server.engine.policy.arm,
+            m.PLAYGROUND,
+            server.engine.step_number,
+            server.workload.name,
+            taught=False,
         )
         server.order.state = m.PLAYGROUND
         if server.config.keep_text:
@@ -122,7 +126,9 @@ class Interludes:
             return
         finished = generation.close()
         if generation.reason == "forgotten":
-            server.order.event("warning", m.PLAYGROUND, "The playground was left alone, so the workload goes on.")
+            server.order.event(
+                "warning", m.PLAYGROUND, "The playground was left alone, so the workload goes on."
+            )
         if finished is not None:
             server.finish(finished)
         else:
