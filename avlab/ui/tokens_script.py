@@ -45,8 +45,12 @@ CSS = (
 .avlab-tokens .slot b { display: block; font-family: var(--st-code-font, monospace); font-size: 0.88rem;
   overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 .avlab-tokens .slot small { display: block; font-size: 0.74rem; opacity: 0.85; font-variant-numeric: tabular-nums; }
-.avlab-tokens .slot.accepted { border-color: var(--accepted); background: color-mix(in srgb, var(--accepted) 12%, transparent); }
-.avlab-tokens .slot.rejected { border-color: var(--rejected); background: color-mix(in srgb, var(--rejected) 12%, transparent); }
+.avlab-tokens .slot.accepted {
+  border-color: var(--accepted); background: color-mix(in srgb, var(--accepted) 12%, transparent);
+}
+.avlab-tokens .slot.rejected {
+  border-color: var(--rejected); background: color-mix(in srgb, var(--rejected) 12%, transparent);
+}
 .avlab-tokens .slot.rejected b { text-decoration: line-through; }
 .avlab-tokens .slot.behind { border-color: var(--target); border-style: dotted; }
 .avlab-tokens .slot.trimmed { border-style: dashed; opacity: 0.72; }
@@ -65,7 +69,9 @@ CSS = (
 .avlab-tokens .tops h5 { margin: 0 0 0.2rem; padding: 0; font-size: 0.82rem; font-weight: 600; }
 .avlab-tokens .choice { display: grid; grid-template-columns: 1fr 3.2rem; position: relative; padding: 0 0.25rem;
   font-family: var(--st-code-font, monospace); font-size: 0.78rem; line-height: 1.55; }
-.avlab-tokens .choice i { position: absolute; inset: 2px auto 2px 0; background: var(--bar); opacity: 0.25; border-radius: 2px; }
+.avlab-tokens .choice i {
+  position: absolute; inset: 2px auto 2px 0; background: var(--bar); opacity: 0.25; border-radius: 2px;
+}
 .avlab-tokens .choice span { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; position: relative; }
 .avlab-tokens .choice span + span { text-align: right; font-variant-numeric: tabular-nums; }
 .avlab-tokens .choice.drawn { font-weight: 700; outline: 1px solid currentColor; border-radius: 2px; }
