@@ -124,11 +124,15 @@ const explained = (slot, position) => {
   const drawn = `Position ${position}: the drafter drew ${token} with q = ${q}`;
   switch (slot.fate) {
     case 'accepted': case 'rejected':
-      return `${drawn}; the target gives it p = ${p}. Kept with probability min(1, p/q) = ${chance(kept)}: ${slot.fate}.`;
-    case 'behind': return `${drawn}; the target looked at it in vain: what stood before it was refused, or ended the text.`;
-    case 'trimmed': return `${drawn}. The policy did not give it to the target, so nobody knows whether it would have been kept.`;
-    case 'correction': return `${token} (p = ${p}) replaces the refused draft token. It was drawn from what the target wants `
-      + 'more than the drafter, (p \\u2212 q)+, which makes the outcome exactly the target\\u2019s.';
+      return `${drawn}; the target gives it p = ${p}. Kept with probability min(1, p/q) = ${chance(kept)}: `
+        + slot.fate + '.';
+    case 'behind':
+      return `${drawn}; the target looked in vain: what stood before it was refused, or ended the text.`;
+    case 'trimmed':
+      return `${drawn}. The policy did not give it to the target: nobody knows whether it would have been kept.`;
+    case 'correction':
+      return `${token} (p = ${p}) replaces the refused draft token. It was drawn from what the target wants more `
+        + 'than the drafter, (p \\u2212 q)+, which makes the outcome exactly the target\\u2019s.';
     case 'bonus': return `Every verified draft token was kept, so ${token} came on top, drawn from the target with p = ${p}.`;
     default: return `No draft token was verified, so ${token} was drawn from the target with p = ${p}.`;
   }
@@ -153,7 +157,9 @@ const show = (root, button, slot, position) => {
   const both = panel.appendChild(make('div', 'tops'));
   if (slot.draft_top.length) both.appendChild(tops('drafter, q', slot.draft_top, slot.token, 'plain'));
   if (slot.target_top.length) both.appendChild(tops('target, p', slot.target_top, slot.token, 'target'));
-  if (slot.residual_top.length) both.appendChild(tops('drawn from (p \\u2212 q)+', slot.residual_top, slot.token, 'rejected'));
+  if (slot.residual_top.length) {
+    both.appendChild(tops('drawn from (p \\u2212 q)+', slot.residual_top, slot.token, 'rejected'));
+  }
   panel.hidden = false;
   const box = button.getBoundingClientRect(), whole = root.getBoundingClientRect();
   panel.style.left = Math.max(0, Math.min(box.left - whole.left, whole.width - panel.offsetWidth)) + 'px';
@@ -200,10 +206,12 @@ const add = (root, step, number) => {
     return node;
   });
   const row = make('li', 'step');
-  const count = step.tokens.length;
-  row.appendChild(make('div', 'number', `step ${number}`)).appendChild(make('div', '', `${count} token${count === 1 ? '' : 's'}`));
+  const count = `${step.tokens.length} token${step.tokens.length === 1 ? '' : 's'}`;
+  row.appendChild(make('div', 'number', `step ${number}`)).appendChild(make('div', '', count));
   const slots = row.appendChild(make('div', 'slots'));
-  step.draft.forEach((slot, k) => slots.appendChild(card(root, slot, k, false, slot.fate === 'accepted' ? said[k] : null)));
+  step.draft.forEach((slot, k) => {
+    slots.appendChild(card(root, slot, k, false, slot.fate === 'accepted' ? said[k] : null));
+  });
   if (step.own) slots.appendChild(card(root, step.own, step.draft.length, true, said[said.length - 1]));
   root.steps.prepend(row);
 };

@@ -52,6 +52,5 @@ def report(steps: Columns, blocks: Sequence[Mapping[str, Any]]) -> None:
             icon=":material/select_all:",
         )
     elif count:
-        st.markdown(
-            f":material/select_all: Windows of full verification gave **{labels:,} untrimmed labels** in {count:,} steps."
-        )
+        gave = f"**{labels:,} untrimmed labels** in {count:,} steps"
+        st.markdown(f":material/select_all: Windows of full verification gave {gave}.")
