@@ -131,9 +131,10 @@ const explained = (slot, position) => {
     case 'trimmed':
       return `${drawn}. The policy did not give it to the target: nobody knows whether it would have been kept.`;
     case 'correction':
-      return `${token} (p = ${p}) replaces the refused draft token. It was drawn from what the target wants more `
-        + 'than the drafter, (p \\u2212 q)+, which makes the outcome exactly the target\\u2019s.';
-    case 'bonus': return `Every verified draft token was kept, so ${token} came on top, drawn from the target with p = ${p}.`;
+      return `${token} (p = ${p}) replaces the refused draft token. It was drawn from what the target wants `
+        + 'more than the drafter, (p \\u2212 q)+, which makes the outcome exactly the target\\u2019s.';
+    case 'bonus':
+      return `Every verified draft token was kept, so ${token} came on top, drawn from the target with p = ${p}.`;
     default: return `No draft token was verified, so ${token} was drawn from the target with p = ${p}.`;
   }
 };
