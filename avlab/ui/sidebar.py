@@ -24,12 +24,16 @@ def draw() -> None:
     runs = host.run_list()
     chosen = shown.choose(runs)
     status = host.lab().supervisor.status()
-    st.session_state.drawn = (status.run, _phase(status), len(runs))
+    st.session_state.drawn = (status.run, _phase(status), _has(runs, status.run))
     with st.sidebar:
         every = shown.TICK_SECONDS if status.alive else shown.IDLE_SECONDS
         st.fragment(_worker, run_every=every, key="worker")()
         st.divider()
         _run_on_show(runs, chosen)
+
+
+def _has(runs: list[dict], run: str | None) -> bool:
+    return any(known["run_id"] == run for known in runs)
 
 
 def _phase(status) -> str:
@@ -50,8 +54,10 @@ def _worker() -> None:
     lab = host.lab()
     status = lab.supervisor.status()
     drawn = st.session_state.get("drawn")
-    if drawn is not None and (status.run, _phase(status)) != drawn[:2]:
-        st.rerun()  # the pages begin or end to tick
+    if drawn is not None:
+        known = drawn[2] or (status.alive and _has(host.run_list(), status.run))  # serving, and now recorded
+        if (status.run, _phase(status), known) != drawn:
+            st.rerun()  # the pages begin or end to tick
     tally = lab.tally.snapshot()
     _state(status)
     _buttons(status)

@@ -130,7 +130,7 @@ def generate(page, url):
     page.get_by_role("link", name="Playground").click()
     page.get_by_role("button", name="Step by step").click()
     steps_shown(page, 1)
-    page.get_by_text("the workload waits", exact=True).wait_for()
+    page.locator(".stMarkdownBadge", has_text="the workload waits").wait_for()
     for number in (2, 3):
         page.get_by_role("button", name="Step", exact=True).click()
         steps_shown(page, number)
@@ -142,7 +142,7 @@ def generate(page, url):
     page.keyboard.press("Escape")
     panel.wait_for(state="hidden")
     page.get_by_role("button", name="Run on").click()
-    page.get_by_text("the workload goes on", exact=True).wait_for()
+    page.locator(".stMarkdownBadge", has_text="the workload goes on").wait_for()
     fates = page.eval_on_selector_all(
         ".avlab-tokens .said .token", "all => all.map((token) => token.dataset.fate)"
     )
