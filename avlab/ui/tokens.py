@@ -13,8 +13,8 @@ _component = st.components.v2.component("avlab_tokens", css=CSS, js=JS, isolate_
 
 def tokens(steps: Sequence[Tokens], key: str) -> None:
     """Draw steps; more may follow under the same key. Another key begins anew."""
-    _component(key=key, data={"key": key, "steps": [msgspec.to_builtins(step) for step in steps]})
     st.caption(
         "The newest step stands on top. Point at a slot, or reach it with Tab and the arrow keys, to see the likeliest "
         "tokens of the drafter's distribution q and the target's p."
     )
+    _component(key=key, data={"key": key, "steps": [msgspec.to_builtins(step) for step in steps]})

@@ -9,7 +9,7 @@ CSS = (
     """
 .avlab-tokens {
   --accepted: ACCEPTED; --rejected: REJECTED; --bonus: BONUS; --plain: SCHEDULED; --target: ADMITTED;
-  position: relative; line-height: 1.5; color: var(--st-text-color);
+  position: relative; line-height: 1.5; color: var(--st-text-color); min-height: 34rem;
 }
 .avlab-tokens .legend { display: flex; flex-wrap: wrap; gap: 0.3rem 1.1rem; font-size: 0.86rem; margin-bottom: 0.6rem; }
 .avlab-tokens .legend span.what { opacity: 0.8; }
@@ -51,7 +51,7 @@ CSS = (
 .avlab-tokens .slot.rejected {
   border-color: var(--rejected); background: color-mix(in srgb, var(--rejected) 12%, transparent);
 }
-.avlab-tokens .slot.rejected b { text-decoration: line-through; }
+.avlab-tokens .slot.rejected b span { text-decoration: line-through; }
 .avlab-tokens .slot.behind { border-color: var(--target); border-style: dotted; }
 .avlab-tokens .slot.trimmed { border-style: dashed; opacity: 0.72; }
 .avlab-tokens .slot.own { margin-left: 0.5rem; }
@@ -178,7 +178,7 @@ const card = (root, slot, position, own, said) => {
   node.type = 'button';
   node.dataset.fate = slot.fate;
   node.said = said;
-  node.appendChild(make('b', '', MARKS[slot.fate] + ' ' + visible(slot.text)));
+  node.appendChild(make('b', '', MARKS[slot.fate] + ' ')).appendChild(make('span', '', visible(slot.text)));
   const numbers = own ? [slot.fate, 'p ' + chance(slot.p)]
     : slot.estimate === null ? [slot.fate, 'no estimate']
     : ['estimate ' + chance(slot.estimate), 'survival ' + chance(slot.survival)];
