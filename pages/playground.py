@@ -44,7 +44,7 @@ else:
     st.caption(
         "This run keeps text, so your prompts and every step of their tokens are stored with it."
         if keeps
-        else "This run keeps no text: your prompt and its tokens are stored nowhere, and are gone with the next prompt. "
+        else "This run keeps no text: your prompt and its tokens are stored nowhere, and gone with the next prompt. "
         "To look at them again later, start a run with the setting *Keep text*."
     )
     prompting.form(lab.tally.snapshot()["policy"])

@@ -23,10 +23,16 @@ ANSWER_SECONDS = (
 
 def form(arm: str) -> None:
     """What to serve. arm: the policy in force, which is the choice to begin with."""
-    st.session_state.setdefault("prompt", EXAMPLES["Arithmetic"])
-    st.pills("Examples", list(EXAMPLES), key="example", on_change=_take_example, label_visibility="collapsed")
+    names = list(EXAMPLES)
+    example = st.pills("Examples", names, default=names[0], key="example", label_visibility="collapsed")
     with st.form("playground", border=True):
-        st.text_area("Prompt", key="prompt", height=90, placeholder="Type a prompt.")
+        st.text_area(
+            "Prompt",
+            EXAMPLES.get(example or "", ""),
+            key=f"prompt-{example}",
+            height=90,
+            placeholder="Type a prompt.",
+        )
         policy, temperature, top_p, seed, length = st.columns([2, 1, 1, 1, 1])
         arms = list(dict.fromkeys([arm, *settings.SUGGESTED["policy"]]))
         policy.selectbox("Policy", arms, key="playground-arm", accept_new_options=True)
@@ -39,8 +45,10 @@ def form(arm: str) -> None:
         )
         length.number_input("Tokens, at most", 1, 1000, 80, 1, key="playground-length")
         left, right, _ = st.columns([1, 1, 3])
-        left.form_submit_button("Step by step", type="primary", width="stretch", on_click=_ask, args=(True,))
-        right.form_submit_button("Straight through", width="stretch", on_click=_ask, args=(False,))
+        left.form_submit_button(
+            "Step by step", type="primary", width="stretch", on_click=_ask, args=(True, example)
+        )
+        right.form_submit_button("Straight through", width="stretch", on_click=_ask, args=(False, example))
     if problem := st.session_state.get("playground-refused"):
         st.error(problem)
 
@@ -86,15 +94,10 @@ def _line(take) -> str:
     return ""
 
 
-def _take_example() -> None:
-    if st.session_state.example:
-        st.session_state.prompt = EXAMPLES[st.session_state.example]
-
-
-def _ask(step_by_step: bool) -> None:
+def _ask(step_by_step: bool, example: str | None) -> None:
     state = st.session_state
     command = m.Generate(
-        messages=[{"role": "user", "content": state.prompt}],
+        messages=[{"role": "user", "content": state[f"prompt-{example}"]}],
         max_tokens=int(state["playground-length"]),
         arm=state["playground-arm"] or "",
         temperature=float(state["playground-temperature"]),

@@ -10,8 +10,8 @@ from avlab.workers import messages as m
 class Take:
     """What is known of a generation.
 
-    state: "none", "asked" (the worker has not answered), "running", "ended" or "refused". said: why it was refused, or
-    what is to be told of its end. request: as the worker numbers it. finish: as in RequestDone. arm: that it runs under.
+    state: "none", "asked" (the worker has not answered), "running", "ended" or "refused". said: why it was refused,
+    or what is to be told of its end. request: as the worker numbers it. finish: as in RequestDone. arm: in force.
     """
 
     command: m.Generate | None = None

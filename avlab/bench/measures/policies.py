@@ -43,7 +43,10 @@ def measure_at(requests: int) -> Callable[[Context], Result]:
         lab.need_drafter()
         arms = arms_of(lab.engine.K)
         lab.begin(requests, SUBJECT)
-        lab.learn(context.pick(40, max(300, 1600 // requests)), lambda done, total: context.progress("learning", done, total))
+        lab.learn(
+            context.pick(40, max(300, 1600 // requests)),
+            lambda done, total: context.progress("learning", done, total),
+        )
         rounds = context.pick(2, 14 if requests in FEW else 8)
         seconds, washout = context.pick(1.0, 2.5 if requests in FEW else 3.0), context.pick(2, 4)
         blocks = switchback(
