@@ -12,8 +12,9 @@ from typing import Any
 from avlab.config import RunConfig
 from avlab.workers import messages as m
 from avlab.workers.owner import Owner, OwnerError
-from avlab.workers.supervisor import REFERENCE, Supervisor
+from avlab.workers.supervisor import REFERENCE, Supervisor, WorkerError
 from avlab.workers.tally import Tally
+from avlab.workers.tape import Tape
 from store import queries
 from store.database import Database, owner_of
 from store.errors import DatabaseHeld, StoreError
@@ -38,7 +39,7 @@ class Lab:
         command: Sequence[str] = REFERENCE,
     ):
         self.notes: list[str] = []
-        self.tally = Tally()
+        self.tally, self.tape = Tally(), Tape()
         self._on_frame = on_frame
         self.database = _open(Path(path))
         try:
@@ -55,7 +56,7 @@ class Lab:
         """Start a run and return its id at once. Raises ConfigError or WorkerError."""
         checked = config if isinstance(config, RunConfig) else RunConfig.make(config)
         run = new_run_id()
-        self.tally = Tally()
+        self.tally, self.tape = Tally(), Tape()
         self.supervisor.start(checked.changed(database=str(self.database.path)), run)
         return run
 
@@ -66,6 +67,23 @@ class Lab:
     def stop(self) -> dict[str, Any]:
         """Stop the running worker and say how it ended."""
         return asdict(self.supervisor.stop())
+
+    def window(self, steps: int, teach: bool = False) -> str:
+        """Ask for a window of full verification; the run it is of. Raises WorkerError where nothing is served."""
+        self.supervisor.send(m.Window(steps, teach))
+        return self.supervisor.status().run or ""
+
+    def generate(self, command: m.Generate) -> None:
+        """Ask for a prompt to be served alone; `tape` follows it. Raises WorkerError where that cannot be now."""
+        if self.tape.now.active:
+            raise WorkerError("The playground is in use: wait for its end, or end it.")
+        before, self.tape = self.tape, Tape()
+        self.tape.ask(command)
+        try:
+            self.supervisor.send(command)
+        except WorkerError:
+            self.tape = before
+            raise
 
     def runs(self) -> list[dict]:
         """All runs, newest first."""
@@ -110,6 +128,7 @@ class Lab:
             "runs": self.runs,
             "show": self.show,
             "export": self.export,
+            "window": self.window,
         }
         try:
             return Owner(self.database.path, handlers)
@@ -119,6 +138,7 @@ class Lab:
 
     def _frame(self, frame: m.Frame) -> None:
         self.tally.add(frame)
+        self.tape.add(frame)
         self._on_frame(frame)
 
 

@@ -6,6 +6,7 @@ are `pyarrow.Table`s. "Headline" rates count only blocks of kind "serve": wash-o
 windows, the playground and audits are left out.
 """
 
+from store.playground import generation_steps, generations
 from store.runs import HEADLINE, block_list, blocks, describe, find_run, run_list, runs
 from store.summary import calibration_sums, interactivity, measures, position_totals, run_summary
 from store.traces import (
@@ -39,6 +40,8 @@ __all__ = [
     "describe",
     "events_since",
     "find_run",
+    "generation_steps",
+    "generations",
     "interactivity",
     "last_heartbeat",
     "last_step",

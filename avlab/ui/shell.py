@@ -12,6 +12,7 @@ PAGES = (
     ("pages/coefficients.py", "Coefficients", ":material/tune:"),
     ("pages/calibration.py", "Calibration", ":material/target:"),
     ("pages/budget.py", "Budget", ":material/savings:"),
+    ("pages/playground.py", "Playground", ":material/edit_note:"),
     ("pages/runs.py", "Runs", ":material/table_rows:"),
 )
 

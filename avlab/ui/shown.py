@@ -59,8 +59,11 @@ def pick(run: str, newest: bool) -> None:
     st.session_state.run, st.session_state.follow = run, newest
 
 
-def page(title: str, question: str) -> Shown:
-    """The head of a page, and the run it shows. Without one it says what to do, and the page ends there."""
+def page(title: str, question: str, without: Callable[[], None] = lambda: None) -> Shown:
+    """The head of a page, and the run it shows. Without one it says what to do, and the page ends there.
+
+    without: draws what a page has to add where nothing runs and nothing was recorded.
+    """
     st.markdown(f"## {title}")
     st.markdown(f"<p class='avlab-question'>{question}</p>", unsafe_allow_html=True)
     if asked := st.session_state.pop("unknown", None):
@@ -69,6 +72,8 @@ def page(title: str, question: str) -> Shown:
     status = host.lab().supervisor.status()
     if run is None or (status.run == run and not _recorded(run)):
         _nothing_yet(status)
+        if not status.alive:
+            without()
         st.stop()
     with host.connection() as con:
         description = queries.describe(con, run)
