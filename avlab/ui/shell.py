@@ -12,6 +12,7 @@ PAGES = (
     ("pages/coefficients.py", "Coefficients", ":material/tune:"),
     ("pages/calibration.py", "Calibration", ":material/target:"),
     ("pages/budget.py", "Budget", ":material/savings:"),
+    ("pages/sampling_bias.py", "Sampling bias", ":material/balance:"),
     ("pages/runs.py", "Runs", ":material/table_rows:"),
 )
 
