@@ -7,6 +7,7 @@ from math import ceil, exp, inf, lgamma, log, log1p, pi
 
 import numpy as np
 
+
 def chi_square_cdf(x: float, degrees: float, noncentrality: float = 0.0) -> float:
     """Chance that a (noncentral) chi-square variable with these degrees of freedom is at most x."""
     if x <= 0:

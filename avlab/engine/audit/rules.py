@@ -92,7 +92,9 @@ class ByRow:
         self.arm, self.rule, self.drafter, self.K = rule.label, rule, drafter, drafter.K
 
     def decide(self, offer: Offer) -> Decision:
-        return Decision(self.K, self.K, int(offer.scheduled.sum()), np.zeros(len(offer.scheduled), dtype=bool))
+        return Decision(
+            self.K, self.K, int(offer.scheduled.sum()), np.zeros(len(offer.scheduled), dtype=bool)
+        )
 
     def estimate(self, feature: np.ndarray, head: np.ndarray | None) -> np.ndarray:
         """[B, K] scores of this step's draft rows."""
