@@ -1,4 +1,4 @@
-"""The lab without a browser: `avlab fetch`, `run`, `runs`, `show`, `export`, `window`, `bench`.
+"""The lab without a browser: `avlab fetch`, `run`, `runs`, `show`, `export`, `window`, `bias`, `bench`.
 
 Answers go to standard output, everything else to standard error; with --json the answer is one JSON object. What
 goes wrong is one sentence on standard error and an exit code other than 0: 2 for wrong usage, 130 for Ctrl-C, else 1.
@@ -10,9 +10,10 @@ from typing import Annotated, Any
 
 import typer
 
-from avlab import run_command, terminal
+from avlab import bias_command, run_command, terminal
 from avlab.config import ConfigError, default_database
 from avlab.errors import is_ours
+from avlab.teaching.rules import CaseError
 
 app = typer.Typer(
     name="avlab",
@@ -35,7 +36,7 @@ def main() -> None:
     """The entry point: errors of ours become their sentence."""
     try:
         app()
-    except ConfigError as error:
+    except (ConfigError, CaseError) as error:
         terminal.fail(str(error))
         sys.exit(2)
     except Exception as error:
@@ -65,6 +66,7 @@ def fetch(
 
 
 app.command("run")(run_command.make())
+app.add_typer(bias_command.app, name="bias")
 
 
 @app.command()

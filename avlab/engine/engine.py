@@ -57,6 +57,7 @@ class Engine:
         self.sequences: list[Sequence] = []  # by rising slot
         self.policies: dict[str, Policy] = {}
         self.clock = time.monotonic
+        self.uniforms = noise.uniforms
         self.step_number = 0
         self.keeps_distributions = False  # in its reports, for a reader who wants to see them
         self.set_policy(arm)
@@ -183,9 +184,7 @@ class Engine:
             newest=torch.tensor([s.tokens[-1] for s in decoding], device=device),
             states=self.states[[s.slot for s in decoding]],
             temperature=plan.parameters.temperature[self._tensor(ready)],
-            uniforms=self._tensor(
-                noise.uniforms(plan.seeds[ready], noise.DRAFT, plan.counters[ready], depth)
-            ),
+            uniforms=self._tensor(self.uniforms(plan.seeds[ready], noise.DRAFT, plan.counters[ready], depth)),
             cache=self.cache,
             history=[s.tokens for s in decoding],
         )
@@ -215,8 +214,8 @@ class Engine:
                 self._tensor(draft_row[who]),
                 self._tensor(admitted[who]),
                 plan.parameters.take(self._tensor(who)),
-                self._tensor(noise.uniforms(seeds, noise.ACCEPT, counters, max(self.K, 1))),
-                self._tensor(noise.uniforms(seeds, noise.TOKEN, counters, 1)[:, 0]),
+                self._tensor(self.uniforms(seeds, noise.ACCEPT, counters, max(self.K, 1))),
+                self._tensor(self.uniforms(seeds, noise.TOKEN, counters, 1)[:, 0]),
             )
             accepted[who], own[who] = kept.cpu().numpy(), token.cpu().numpy()
         return accepted, own

@@ -13,6 +13,7 @@ PAGES = (
     ("pages/calibration.py", "Calibration", ":material/target:"),
     ("pages/budget.py", "Budget", ":material/savings:"),
     ("pages/playground.py", "Playground", ":material/edit_note:"),
+    ("pages/sampling_bias.py", "Sampling bias", ":material/balance:"),
     ("pages/runs.py", "Runs", ":material/table_rows:"),
 )
 
