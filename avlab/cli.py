@@ -1,4 +1,5 @@
-"""The lab without a browser: `avlab fetch`, `run`, `ab`, `frontier`, `runs`, `show`, `export`, `report`, `bench`.
+"""The lab without a browser: `avlab fetch`, `run`, `ab`, `frontier`, `runs`, `show`, `export`, `report`, `window`,
+`bias`, `bench`.
 
 Answers go to standard output, everything else to standard error; with --json the answer is one JSON object. What
 goes wrong is one sentence on standard error and an exit code other than 0: 2 for wrong usage, 130 for Ctrl-C, else 1.
@@ -10,9 +11,10 @@ from typing import Annotated, Any
 
 import typer
 
-from avlab import ab_command, frontier_command, run_command, terminal
+from avlab import ab_command, bias_command, frontier_command, run_command, terminal
 from avlab.config import ConfigError, default_database
 from avlab.errors import is_ours
+from avlab.teaching.rules import CaseError
 
 app = typer.Typer(
     name="avlab",
@@ -35,7 +37,7 @@ def main() -> None:
     """The entry point: errors of ours become their sentence."""
     try:
         app()
-    except ConfigError as error:
+    except (ConfigError, CaseError) as error:
         terminal.fail(str(error))
         sys.exit(2)
     except Exception as error:
@@ -67,6 +69,7 @@ def fetch(
 app.command("run")(run_command.make())
 app.command("ab")(ab_command.make())
 app.command("frontier")(frontier_command.make())
+app.add_typer(bias_command.app, name="bias")
 
 
 @app.command()
@@ -142,6 +145,37 @@ def _answer(database: Path | None, what: str, **arguments: Any) -> Any:
         return export_run(con, run, **arguments) if what == "export" else queries.run_summary(con, run)
     finally:
         con.close()
+
+
+@app.command()
+def window(
+    steps: Annotated[int, typer.Option("--steps", help="How many steps verify everything.", min=1)] = 200,
+    teach: Annotated[
+        bool, typer.Option("--teach/--no-teach", help="Let the estimator learn from its labels.")
+    ] = False,
+    database: Database = None,
+    as_json: Json = False,
+) -> None:
+    """In the run that is served now, verify every draft for some steps: labels that no trimming has selected."""
+    from avlab.workers.owner import ask
+    from store.database import connect_reader
+    from store.errors import DatabaseHeld, StoreError
+
+    path = (database or default_database()).expanduser().resolve()
+    try:
+        connect_reader(path).close()
+    except DatabaseHeld:
+        run = ask(path, "window", steps=steps, teach=teach)
+    else:
+        raise StoreError(
+            f"Nothing is served into {path} now: start a run, or open the dashboard and press Start."
+        )
+    if as_json:
+        terminal.print_json({"run": run, "steps": steps, "teach": teach})
+    else:
+        terminal.answers().print(
+            f"Run {run} was asked to verify everything for {steps} steps.", soft_wrap=True
+        )
 
 
 @app.command()

@@ -16,8 +16,9 @@ from avlab.experiments import frontier
 from avlab.experiments.analysis import analyse
 from avlab.workers import messages as m
 from avlab.workers.owner import Owner, OwnerError
-from avlab.workers.supervisor import REFERENCE, Supervisor
+from avlab.workers.supervisor import REFERENCE, Supervisor, WorkerError
 from avlab.workers.tally import Tally
+from avlab.workers.tape import Tape
 from store import queries
 from store.database import Database, owner_of
 from store.errors import DatabaseHeld, StoreError
@@ -42,7 +43,7 @@ class Lab:
         command: Sequence[str] = REFERENCE,
     ):
         self.notes: list[str] = []
-        self.tally = Tally()
+        self.tally, self.tape = Tally(), Tape()
         self._on_frame = on_frame
         self.database = _open(Path(path))
         try:
@@ -63,7 +64,7 @@ class Lab:
         plan = msgspec.convert(experiment, m.Experiment) if isinstance(experiment, dict) else experiment
         checked = config if isinstance(config, RunConfig) else RunConfig.make(config)
         run = new_run_id()
-        self.tally = Tally()
+        self.tally, self.tape = Tally(), Tape()
         self.supervisor.start(checked.changed(database=str(self.database.path)), run)
         if plan is not None:
             self.supervisor.send(plan)
@@ -76,6 +77,23 @@ class Lab:
     def stop(self) -> dict[str, Any]:
         """Stop the running worker and say how it ended."""
         return asdict(self.supervisor.stop())
+
+    def window(self, steps: int, teach: bool = False) -> str:
+        """Ask for a window of full verification; the run it is of. Raises WorkerError where nothing is served."""
+        self.supervisor.send(m.Window(steps, teach))
+        return self.supervisor.status().run or ""
+
+    def generate(self, command: m.Generate) -> None:
+        """Ask for a prompt to be served alone; `tape` follows it. Raises WorkerError where that cannot be now."""
+        if self.tape.now.active:
+            raise WorkerError("The playground is in use: wait for its end, or end it.")
+        before, self.tape = self.tape, Tape()
+        self.tape.ask(command)
+        try:
+            self.supervisor.send(command)
+        except WorkerError:
+            self.tape = before
+            raise
 
     def runs(self) -> list[dict]:
         """All runs, newest first."""
@@ -150,6 +168,7 @@ class Lab:
             "plan_frontier": self.plan_frontier,
             "export": self.export,
             "report": self.report,
+            "window": self.window,
         }
         try:
             return Owner(self.database.path, handlers)
@@ -159,6 +178,7 @@ class Lab:
 
     def _frame(self, frame: m.Frame) -> None:
         self.tally.add(frame)
+        self.tape.add(frame)
         self._on_frame(frame)
 
 

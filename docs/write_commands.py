@@ -21,12 +21,20 @@ def page() -> str:
         "This page is written by `python docs/write_commands.py` from the command line itself. Answers go to standard "
         "output, everything else to standard error; an error is one sentence and a non-zero exit code.",
     ]
-    for name, each in command.commands.items():
+    for name, each in leaves(command):
         parts.append(f"## avlab {name}\n\n{(each.help or '').strip()}")
         rows = [_row(parameter) for parameter in each.params]
         if rows:
             parts.append("\n".join(["| option | default | |", "| --- | --- | --- |", *rows]))
     return "\n\n".join(parts) + "\n"
+
+
+def leaves(group, before: str = "") -> list:
+    """Every command by its full name, groups opened: [("run", command), ("bias exact", command), ..]."""
+    found = []
+    for name, each in group.commands.items():
+        found += leaves(each, f"{before}{name} ") if hasattr(each, "commands") else [(before + name, each)]
+    return found
 
 
 def _row(parameter) -> str:

@@ -4,7 +4,7 @@ import streamlit as st
 
 from avlab.figures import calibration, numbers, palette, sums
 from avlab.speculation.calibration import scores
-from avlab.ui import formats, host
+from avlab.ui import formats, host, windows
 from avlab.ui.chart import chart
 from avlab.ui.shown import page, tick
 from store import queries
@@ -16,7 +16,7 @@ with host.connection() as con:
     classes = queries.calibration_classes(con, shown.run)
 kinds = sorted({kind for kind, _ in classes})
 temperatures = sorted({temperature for _, temperature in classes})
-left, middle, right = st.columns(3)
+left, middle, right, last = st.columns(4)
 kind = left.selectbox("Workload kind", [ALL, *kinds], key="kind", bind="query-params")
 labels = [ALL, *(f"{temperature:g}" for temperature in temperatures)]
 temperature = middle.selectbox("Temperature", labels, key="temperature", bind="query-params")
@@ -24,23 +24,30 @@ measure = right.selectbox(
     "Measure over time", list(calibration.MEASURES), format_func=calibration.MEASURES.__getitem__, key="measure",
     bind="query-params",
 )  # fmt: skip
+labels_of = last.selectbox("Labels of", list(windows.LABELS), key="labels", bind="query-params")
+if shown.live:
+    windows.form(shown.K)
 
 
 def draw() -> None:
     feed = host.feed(shown.run)
     with host.connection() as con:
         rows = feed.calibration(
-            con, None if kind == ALL else kind, None if temperature == ALL else float(temperature)
-        )
+            con, None if kind == ALL else kind, None if temperature == ALL else float(temperature),
+            windows.LABELS[labels_of],
+        )  # fmt: skip
+    windows.report(feed.steps, feed.blocks)
     rows = sums.comparable(rows)
     sources = sums.sources_of(rows)
-    windows = {source: sums.over_windows(rows, source, shown.K) for source in sources}
-    totals = {source: values.sum(axis=0) for source, (_, values) in windows.items()}
+    over_time = {source: sums.over_windows(rows, source, shown.K) for source in sources}
+    totals = {source: values.sum(axis=0) for source, (_, values) in over_time.items()}
     merged = {source: values.sum(axis=0) for source, values in totals.items()}
     if not sources:
         chart(
             calibration.reliability_diagram({}), "reliability", "Reliability",
-            "A policy that drafts and verifies gives labels, and with them this page.",
+            "A policy that drafts and verifies gives labels, and with them this page."
+            if labels_of == windows.EVERY
+            else "A window of full verification gives untrimmed labels; while the run is live you can start one above.",
         )  # fmt: skip
         return
     for source in sources:
@@ -60,11 +67,15 @@ def draw() -> None:
         ):
             column.metric(name, formats.number(value, digits))
     steps = numbers.headline(feed.steps, feed.blocks)
-    without = steps["scheduled"] - steps["labelled"]
+    without = formats.number(steps["scheduled"] - steps["labelled"], 0)
     labelled = formats.number(scores(merged[sources[0]]).count, 0)
+    reason = (
+        f"{without} of all that were made have no label: they stood behind a rejection, or were trimmed."
+        if labels_of == windows.EVERY
+        else "None was trimmed; those behind a rejection have no label here either."
+    )
     st.caption(
-        f"From {labelled} labelled draft tokens, the same for every source. {formats.number(without, 0)} of all that "
-        "were made have no label: they stood behind a rejection, or were trimmed. The noise floor is the ECE that "
+        f"From {labelled} labelled draft tokens, the same for every source. {reason} The noise floor is the ECE that "
         "perfect estimates would show with so few."
     )
     left, right = st.columns(2)
@@ -76,7 +87,7 @@ def draw() -> None:
         )  # fmt: skip
     with right:
         chart(
-            calibration.over_time(windows, measure, None), "over-time", "Over the run",
+            calibration.over_time(over_time, measure, None), "over-time", "Over the run",
             "Each point is a window of some seconds. A jump that falls back is the estimator adapting to a change.",
         )  # fmt: skip
         chart(

@@ -15,6 +15,7 @@ from store.experiments import (
     unfinished_round,
     user_times,
 )
+from store.playground import generation_steps, generations
 from store.runs import HEADLINE, block_list, blocks, describe, find_run, run_list, runs
 from store.summary import calibration_sums, interactivity, measures, position_totals, run_summary
 from store.traces import (
@@ -52,6 +53,8 @@ __all__ = [
     "experiment",
     "experiment_runs",
     "find_run",
+    "generation_steps",
+    "generations",
     "interactivity",
     "last_heartbeat",
     "last_step",

@@ -10,6 +10,13 @@ from store.database import LAST_STATE
 from store.errors import UnknownRun
 
 HEADLINE = ("serve",)  # the kinds of block that count in a headline rate
+# of requests: that the playground did not hold, and that are not its own
+UNHELD = """NOT EXISTS (
+    SELECT 1 FROM (
+        SELECT kind AS why, time AS since, coalesce(lead(time) OVER (ORDER BY block), 'inf'::DOUBLE) AS until
+        FROM blocks WHERE run = $run::UUID
+    ) WHERE why = 'playground' AND first_token < until AND last_token > since
+)"""
 DELETED = "SELECT run FROM events WHERE origin = 'lab' AND kind IN ('deleted', 'restored') GROUP BY run "
 DELETED += "HAVING arg_max(kind, rowid) = 'deleted'"
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from avlab.policies import Arm, PolicyError
 from avlab.speculation.calibration import BINS, FIELDS, Scores, scores
-from store.runs import HEADLINE, blocks, describe, plain, rows
+from store.runs import HEADLINE, UNHELD, blocks, describe, plain, rows
 from store.traces import events_since
 
 LEDGER = ("draft", "verify", "sample", "decide", "report", "idle")
@@ -74,13 +74,13 @@ def interactivity(
 ) -> float | None:
     """Output tokens/s for one user: the median over requests of (n - 1) / (last token's time - first token's time).
 
-    Requests that the run's end cut off count too: leaving the longest out would flatter. None without a request of
-    two tokens.
+    Requests that the run's end cut off count too: leaving the longest out would flatter. Those that waited for the
+    playground do not. None without a request of two tokens.
     """
     sql = (
         "SELECT (output_tokens - 1) / (last_token - first_token) FROM requests "
         "WHERE run = $run::UUID AND block IN $blocks AND finish IN ('end', 'length', 'cancelled') "
-        "AND output_tokens > 1 AND last_token > first_token"
+        f"AND output_tokens > 1 AND last_token > first_token AND {UNHELD}"
     )
     found = con.execute(sql, {"run": run, "blocks": _chosen_blocks(con, run, kinds, arm)}).fetchall()
     return statistics.median(rate for (rate,) in found) if found else None

@@ -9,6 +9,8 @@ changed.
 import duckdb
 import pyarrow as pa
 
+from store.runs import UNHELD
+
 MAX_POINTS = 2000  # per trace; more cannot be told apart on a screen
 MAX_WINDOWS = 200  # each is up to K x 128 rows, and an error over few slots is mostly noise
 
@@ -40,7 +42,7 @@ def _window(con: duckdb.DuckDBPyConnection, run: str, after_step: int, max_point
 def steps_since(
     con: duckdb.DuckDBPyConnection, run: str, after_step: int = -1, max_points: int = MAX_POINTS
 ) -> pa.Table:
-    """Steps behind `after_step`, one row a bucket and block.
+    """Steps behind `after_step`, one row a bucket and block. A step's time begins with the step before, or its block.
 
     Columns: bucket (its first step's number), width, block, step and time (of its last step), steps, seconds;
     means of running, waiting, target_tokens, budget, drafted, expected_tokens, expected_ms and of the six
@@ -51,11 +53,11 @@ def steps_since(
         con,
         """
         WITH timed AS (
-            SELECT *, time - lag(time) OVER (ORDER BY step) AS seconds
+            SELECT *, lag(time) OVER (ORDER BY step) AS before
             FROM steps WHERE run = $run::UUID AND step >= $first - 1
         )
         SELECT s.step // $width * $width AS bucket, $width AS width, s.block, max(s.step) AS step,
-            max(s.time) AS time, count(*) AS steps, sum(coalesce(seconds, s.time - b.time)) AS seconds,
+            max(s.time) AS time, count(*) AS steps, sum(s.time - greatest(before, b.time)) AS seconds,
             avg(running) AS running, avg(waiting) AS waiting, avg(target_tokens) AS target_tokens,
             avg(budget) AS budget, avg(drafted) AS drafted, avg(expected_tokens) AS expected_tokens,
             avg(expected_ms) AS expected_ms, avg(draft_ms) AS draft_ms, avg(verify_ms) AS verify_ms,
@@ -65,7 +67,7 @@ def steps_since(
             sum(list_sum(admitted))::BIGINT AS admitted, sum(list_sum(accepted))::BIGINT AS accepted,
             sum(list_sum(labelled))::BIGINT AS labelled, coalesce(sum(explored), 0)::BIGINT AS explored,
             coalesce(sum(explored_ms), 0) AS explored_ms,
-            sum(tokens) / nullif(sum(coalesce(seconds, s.time - b.time)), 0) AS tokens_per_s,
+            sum(tokens) / nullif(sum(s.time - greatest(before, b.time)), 0) AS tokens_per_s,
             sum(tokens) / nullif(sum(emitting), 0) AS tokens_per_step
         FROM timed AS s LEFT JOIN (SELECT block, time FROM blocks WHERE run = $run::UUID) AS b USING (block)
         WHERE s.step >= $first GROUP BY ALL ORDER BY step
@@ -116,8 +118,16 @@ def refits_since(con: duckdb.DuckDBPyConnection, run: str, after_row: int = -1) 
 
 
 def requests_since(con: duckdb.DuckDBPyConnection, run: str, after_row: int = -1) -> pa.Table:
-    """Requests that ended, recorded behind `after_row`: row, and the columns of `requests` but its texts."""
-    return _rows_since(con, "requests", "* EXCLUDE (run, prompt, output)", run, after_row)
+    """Requests that ended, recorded behind `after_row`: row, and the columns of `requests` but its texts.
+
+    Without the playground's own and those that it made wait.
+    """
+    return table(
+        con,
+        "SELECT rowid AS row, * EXCLUDE (run, prompt, output) FROM requests "
+        f"WHERE run = $run::UUID AND rowid > $after AND {UNHELD} ORDER BY row",
+        {"run": run, "after": after_row},
+    )
 
 
 def events_since(con: duckdb.DuckDBPyConnection, run: str, after_row: int = -1) -> pa.Table:

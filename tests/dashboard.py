@@ -11,7 +11,7 @@ from avlab.ui import host
 
 PROJECT = Path(__file__).parents[1]
 STAND_IN = (sys.executable, str(Path(__file__).with_name("stand_in_serving.py")))
-PAGES = ("live", "coefficients", "calibration", "budget", "ab", "frontier", "runs")
+PAGES = ("live", "coefficients", "calibration", "budget", "ab", "frontier", "playground", "runs")
 
 
 @contextmanager

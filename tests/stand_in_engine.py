@@ -22,6 +22,7 @@ class StandInEngine:
         self.costs = CostTable(np.full(slots + 1, 1.0), 10.0 + np.maximum(tokens - 8, 0.0))
         self.queue, self.sequences, self.policies, self.slots = deque(), [], {}, slots
         self.clock, self.step_number, self.draw = None, 0, np.random.default_rng(0)
+        self.mean_estimate, self.keeps_distributions = np.ones(K), False
         self.set_policy(arm)
 
     running = property(lambda self: len(self.sequences))
@@ -75,7 +76,8 @@ class StandInEngine:
         report = SimpleNamespace(
             step=self.step_number, running=B, waiting=self.waiting, emitting=B, prompt_tokens=0,
             target_tokens=B + int(admission.admitted.sum()), drafted=depth, tokens=int(accepted.sum()) + B,
-            admission=admission, slots=None, finished=[], refit=None,
+            admission=admission, slots=None, finished=[], refit=None, emitted=[],
+            distributions=distributions(admission.admitted, depth) if self.keeps_distributions else None,
             ms={"draft": 1.0, "verify": 8.0, "sample": 0.5, "decide": 0.25},
         )  # fmt: skip
         if depth:
@@ -85,11 +87,12 @@ class StandInEngine:
                 kind=[s.request.kind for s in self.sequences],
                 temperature=np.array([s.request.temperature for s in self.sequences]),
                 scheduled=offer.scheduled, admitted=admission.admitted, accepted=accepted, feature=feature,
-                estimate=estimate, head=chance[:, :depth],
+                estimate=estimate, head=chance[:, :depth], tokens=np.full((B, depth), 7),
                 label=np.where(labelled, position < accepted[:, None], -1).astype(np.int8),
             )  # fmt: skip
         for s, n, row in zip(list(self.sequences), accepted, range(B), strict=True):
             s.tokens += [7] * (n + 1)
+            report.emitted.append((s.request, [7] * (int(n) + 1)))
             s.steps += 1
             s.drafts_accepted += int(n)
             s.last_token_at = self.clock()
@@ -101,3 +104,32 @@ class StandInEngine:
         report.refit = self.policy.end_step()
         self.step_number += 1
         return report
+
+
+def distributions(admitted, depth):
+    """Of the first request, drafts and logits over ten tokens, of which token 7 is the likeliest."""
+    logits = np.log1p(np.arange(10.0)[None] % 8).repeat(admitted[0] + 1, 0)
+    rows = np.exp(logits[:1])[None].repeat(depth, 1)
+    drafts = SimpleNamespace(
+        tokens=np.full((1, depth), 7), rows=rows / rows.sum(-1, keepdims=True), vocabulary=None
+    )
+    return drafts if depth else None, logits
+
+
+class Words:
+    """A text that encodes a message as so many tokens as it has words, but at most so many."""
+
+    def __init__(self, most):
+        self.most = most
+
+    def encode(self, messages):
+        return [1] * min(len(messages[-1]["content"].split()), self.most)
+
+    def decode(self, tokens):
+        return " ".join(map(str, tokens))
+
+    def piece(self, token):
+        return f" w{token}"
+
+    def stream(self):
+        return SimpleNamespace(add=self.piece)

@@ -10,7 +10,7 @@ import time
 
 import numpy as np
 import stand_in_engine
-from stand_in_engine import StandInEngine
+from stand_in_engine import StandInEngine, Words, distributions
 
 from avlab.engine.admission import make_policy
 from avlab.engine.request import Finished, Sequence
@@ -23,16 +23,6 @@ from avlab.workers.serving import Server, open_traffic
 
 SLOTS, CONTEXT = 16, 400
 EASE = {"tool_calls": 1.0, "code": 0.8, "arithmetic": 0.5, "verse": -1.0, "essays": -0.6}
-
-
-class Words:
-    """A text that encodes a message as so many tokens as it has words."""
-
-    def encode(self, messages):
-        return [1] * min(len(messages[-1]["content"].split()), 50)
-
-    def decode(self, tokens):
-        return " ".join(map(str, tokens))
 
 
 class Engine(StandInEngine):
@@ -87,7 +77,8 @@ class Engine(StandInEngine):
         report = SimpleNamespace(
             step=self.step_number, running=B, waiting=self.waiting, emitting=B, prompt_tokens=0,
             target_tokens=tokens, drafted=depth, tokens=int(accepted.sum()) + B, admission=admission, slots=None,
-            finished=[], refit=None,
+            finished=[], refit=None, emitted=[],
+            distributions=distributions(admission.admitted, depth) if self.keeps_distributions else None,
             ms={"draft": draft, "verify": verify * self.draw.uniform(0.97, 1.08), "sample": 1.2, "decide": 0.4},
         )  # fmt: skip
         if depth:
@@ -96,11 +87,12 @@ class Engine(StandInEngine):
                 request=np.array([s.request.id for s in self.sequences]), kind=kinds,
                 temperature=np.array([s.request.temperature for s in self.sequences]),
                 scheduled=offer.scheduled, admitted=admission.admitted, accepted=accepted, feature=feature,
-                estimate=estimate, head=None,
+                estimate=estimate, head=None, tokens=np.full((B, depth), 7),
                 label=np.where(labelled, position < accepted[:, None], -1).astype(np.int8),
             )  # fmt: skip
         for s, n, row in zip(list(self.sequences), accepted, range(B), strict=True):
             s.tokens += [7] * (int(n) + 1)
+            report.emitted.append((s.request, [7] * (int(n) + 1)))
             s.steps += 1
             s.drafts_accepted += int(n)
             s.last_token_at = self.clock()
@@ -133,7 +125,7 @@ def serve(order: Order) -> str:
             "profiled", draft, verify, engine.costs.draft.tolist(), engine.costs.verify.tolist(), "0" * 16
         )
     )
-    return Server(order, engine, Words(), open_traffic(config), config.K).run()
+    return Server(order, engine, Words(50), open_traffic(config), config.K).run()
 
 
 if __name__ == "__main__":

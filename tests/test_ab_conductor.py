@@ -70,7 +70,9 @@ def test_a_switchback_keeps_the_requests_in_flight():
     wire, _, _ = conduct(max_new_tokens=50)
     assert {step.running for step in wire.steps} == {4}
     assert {r.finish for r in wire.of(m.RequestDone)} <= {"length", "cancelled"}
-    assert sum(r.finish == "cancelled" for r in wire.of(m.RequestDone)) <= 4  # at the end of the run, not between
+    assert (
+        sum(r.finish == "cancelled" for r in wire.of(m.RequestDone)) <= 4
+    )  # at the end of the run, not between
 
 
 def test_an_estimator_counts_only_the_steps_of_its_own_arm():
@@ -146,14 +148,15 @@ def test_a_pause_drops_the_round_and_another_is_served_for_it():
     assert any("was dropped: serving was paused" in event.text for event in wire.of(m.Event))
 
 
-def test_a_second_experiment_and_a_switch_of_policy_are_refused():
+def test_a_second_experiment_a_switch_of_policy_and_a_window_are_refused():
     wire = Wire()
-    wire.orders += [(20, plan(rounds=9)), (21, m.SetPolicy("none"))]
+    wire.orders += [(20, plan(rounds=9)), (21, m.SetPolicy("none")), (22, m.Window(3))]
     wire, _, _ = conduct(wire)
     said = [event.text for event in wire.of(m.Event) if event.level == "warning"]
     assert said == [
         "An A/B runs, so Experiment was refused: stop it first.",
         "An A/B runs, so SetPolicy was refused: stop it first.",
+        "An A/B is running, and nothing may come between its blocks: stop it first.",
     ]
     assert len(wire.of(m.RoundDone)) == 5
 

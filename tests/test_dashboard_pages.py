@@ -10,13 +10,23 @@ from dashboard import PAGES, PROJECT, charts, finished_run, opened, page, said, 
 from avlab import sample
 from avlab.config import RunConfig
 from avlab.ui import host, transfer
+from avlab.workers.messages import SetPolicy
 from store import queries
 from store.database import Database
 from store.errors import TransferError
 from store.export import export_run
 from store.retention import delete_run
 
-CHARTS = {"live": 7, "coefficients": 4, "calibration": 6, "budget": 5, "ab": 0, "frontier": 0, "runs": 0}
+CHARTS = {
+    "live": 7,
+    "coefficients": 4,
+    "calibration": 6,
+    "budget": 5,
+    "ab": 0,
+    "frontier": 0,
+    "playground": 0,
+    "runs": 0,
+}
 
 
 @pytest.fixture(scope="module")
@@ -158,3 +168,74 @@ def test_a_zip_comes_back_as_the_same_run(database, tmp_path):
         for damaged in (b"no zip", packed[:1000]):
             with pytest.raises(TransferError, match="not a zip"):
                 transfer.imported(damaged)
+
+
+def pressed(app, label):
+    next(button for button in app.button if button.label == label).click().run()
+
+
+def test_the_playground_steps_runs_on_and_is_looked_at_again(tmp_path):
+    with opened(tmp_path / "lab.duckdb") as lab:
+        run = lab.run({"workload": "code", "K": 4, "max_new_tokens": 40, "keep_text": True})
+        until(lambda: steps_of(lab) > 20)
+        app = page("playground")
+        assert "the workload waits" in said(app) and "keeps text" in said(app)
+        next(area for area in app.text_area if area.label == "Prompt").set_value("why is it so?")
+        pressed(app, "Step by step")
+        assert not app.exception and "in 1 steps under **adaptive**" in said(app)
+        pressed(app, "Step")
+        until(lambda: len(lab.tape.now.steps) == 2)
+        assert lab.supervisor.status().state in ("serving", "playground")
+        pressed(app, "Run on")
+        until(lambda: lab.tape.now.state == "ended")
+        app.run()
+        assert "the workload goes on" in said(app) and "It reached its limit" in said(app)
+        assert any(element.proto.component_name == "avlab_tokens" for element in app.get("bidi_component"))
+        seen = steps_of(lab)
+        until(lambda: steps_of(lab) > seen + 20)
+        lab.supervisor.stop()
+        app = page("playground", run)
+        chosen = next(box for box in app.selectbox if box.label == "Prompt")
+        assert chosen.options == ["1: why is it so?"]
+        chosen.select_index(0).run()
+        assert not app.exception and "temperature 1 · top-p 1 · seed 0" in said(app)
+        assert any(element.proto.component_name == "avlab_tokens" for element in app.get("bidi_component"))
+
+
+def test_a_prompt_that_cannot_be_served_is_said_and_the_workload_goes_on(tmp_path):
+    with opened(tmp_path / "lab.duckdb") as lab:
+        lab.run({"workload": "code", "K": 4, "max_new_tokens": 40})
+        until(lambda: steps_of(lab) > 20)
+        app = page("playground")
+        assert "keeps no text" in said(app)
+        next(area for area in app.text_area if area.label == "Prompt").set_value("  ")
+        pressed(app, "Straight through")
+        assert [error.value for error in app.error] == ["The prompt is empty: type something first."]
+        seen = steps_of(lab)
+        until(lambda: steps_of(lab) > seen + 20)
+
+
+@pytest.mark.parametrize("name", ["recorded", "broken"])
+def test_without_a_worker_the_playground_says_what_to_do(name, recorded):
+    app = page("playground", recorded.finished if name == "recorded" else recorded.broken)
+    assert "press **Start a run**" in said(app) and "No prompts of the playground are stored" in said(app)
+    assert any(button.label == "Start a run" for button in app.button)
+
+
+def test_a_window_is_started_from_the_calibration_page(tmp_path):
+    with opened(tmp_path / "lab.duckdb") as lab:
+        lab.run({"workload": "code", "K": 4, "max_new_tokens": 40})
+        until(lambda: steps_of(lab) > 60)
+        app = page("calibration")
+        assert "untrimmed labels" not in said(app)
+        next(number for number in app.number_input if number.label == "Steps").set_value(100_000)
+        pressed(app, "Start the window")
+        until(lambda: "A window of full verification is running" in said(page("calibration")))
+        lab.supervisor.send(SetPolicy("adaptive"))  # ends the window
+        until(lambda: "Windows of full verification gave" in said(page("calibration")))
+        app = page("calibration")
+        next(box for box in app.selectbox if box.label == "Labels of").select(
+            "windows only (untrimmed)"
+        ).run()
+        assert not app.exception
+        until(lambda: "None was trimmed" in said(app.run()))

@@ -6,7 +6,7 @@ from collections import deque
 
 import numpy as np
 import pytest
-from stand_in_engine import CONTEXT, K, StandInEngine
+from stand_in_engine import CONTEXT, K, StandInEngine, Words
 
 from avlab.config import RunConfig
 from avlab.workers import messages as m
@@ -40,16 +40,6 @@ class Wire:
         return [step for frame in self.of(m.Steps) for step in frame.steps]
 
 
-class Words:
-    """A text that encodes a message as so many tokens as it has words."""
-
-    def encode(self, messages):
-        return [1] * min(len(messages[-1]["content"].split()), CONTEXT - 1)
-
-    def decode(self, tokens):
-        return " ".join(map(str, tokens))
-
-
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     monkeypatch.setattr(reporting, "REPORT_SECONDS", 0.0)
@@ -64,7 +54,7 @@ def serve(wire=None, text=None, **values):
     order = Order("r", config)
     order.outbox = wire
     engine = StandInEngine(config.arm)
-    server = Server(order, engine, text or Words(), open_traffic(config), K)
+    server = Server(order, engine, text or Words(CONTEXT - 1), open_traffic(config), K)
     return wire, server
 
 
@@ -206,7 +196,7 @@ def test_a_prompt_that_does_not_fit_is_refused_with_a_sentence(tmp_path):
         def encode(self, messages):
             return [1] * (CONTEXT if messages[-1]["content"] == "long" else 2)
 
-    wire, server = serve(text=Long(), workload=f"file:{file}", arrival="closed:1")
+    wire, server = serve(text=Long(0), workload=f"file:{file}", arrival="closed:1")
     assert server.run() == "done"
     ends = {request.request: request.finish for request in wire.of(m.RequestDone)}
     assert ends == {0: "length", 1: "refused", 2: "length"}
@@ -218,7 +208,7 @@ def test_a_run_in_which_nothing_fits_is_given_up():
         def encode(self, messages):
             return [1] * CONTEXT
 
-    _, server = serve(text=Longer())
+    _, server = serve(text=Longer(0))
     with pytest.raises(ServingError, match="100 requests in a row"):
         server.run()
 

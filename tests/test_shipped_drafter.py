@@ -51,5 +51,5 @@ def test_it_serves_the_default_target(target):
     tokens = {"greedy": sum(r.tokens for r in reports) / sum(r.emitting for r in reports)}
     _, reports = answers("fixed:7", 1.0)
     first = np.concatenate([r.slots.label[:, 0] for r in reports if r.slots is not None])
-    # the card says 0.48 at temperature 1; a hundred labels say it to within 0.15
+    # the card says 0.53 at temperature 1; a hundred labels say it to within 0.15
     assert tokens["greedy"] > 1.2 and first[first >= 0].mean() > 0.3

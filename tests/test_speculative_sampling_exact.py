@@ -19,7 +19,6 @@ from avlab.speculation.admission_rules import (
     threshold,
     with_exploration,
 )
-from avlab.speculation.auditing import sample_outputs
 from avlab.speculation.budget import first_peak
 from avlab.speculation.costs import CostTable
 from avlab.speculation.decision import Offer, admit, decide
@@ -31,6 +30,7 @@ from avlab.speculation.exact import (
     token_distribution,
     total_variation,
 )
+from avlab.speculation.sampled import sample_outputs
 from avlab.speculation.sampling import acceptance_probability, draw, residual, speculative_sample
 
 SOUND_SCORES = [score for name, score in SCORES.items() if score is not drawn_token_probability]

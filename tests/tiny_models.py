@@ -126,7 +126,7 @@ def make_engine(
     if drafter == "block":
         made = BlockDrafter(folder, target, K)
     elif drafter == "llama":
-        made = LlamaDrafter(folder, target, slots, K)
+        made = LlamaDrafter(folder, target, slots + 1, K)
     table = costs(made.K if made else 0, slots, bump=bump)
     return Engine(target, made, table, EngineConfig(slots=slots, **settings), Arm.parse(arm))
 

@@ -5,6 +5,7 @@ what earlier steps and coins say; `estimate` once the draft is there; `admit`, t
 mathematics stands in `avlab.speculation.decision`.
 """
 
+from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -112,7 +113,40 @@ class AdaptiveVerification:
         return None if self.estimator is None else self.estimator.end_step()
 
 
-Policy = FixedLength | AdaptiveVerification
+class Untaught:
+    """Decides as another policy does, and leaves what that one has learnt, and its steps to a refit, as they are."""
+
+    def __init__(self, policy: "Policy"):
+        policy = copy(policy)  # what deciding changes, the running mean, changes here alone
+        self.arm, self.decide = policy.arm, policy.decide
+        self.estimate, self.admit = policy.estimate, policy.admit
+
+    def observe(
+        self, feature: np.ndarray, accepted: np.ndarray, admitted: np.ndarray, limit: np.ndarray
+    ) -> None:
+        """Nothing is learnt."""
+
+    def end_step(self) -> Refit | None:
+        return None
+
+
+class FullVerification:
+    """A window: drafts K and verifies all of them, while another policy predicts and, if wanted, learns."""
+
+    def __init__(self, policy: "Policy", K: int):
+        self.arm, self.K = policy.arm, K
+        self.estimate, self.observe, self.end_step = policy.estimate, policy.observe, policy.end_step
+
+    def decide(self, offer: Offer) -> Decision:
+        return Decision(
+            self.K, self.K, int(offer.scheduled.sum()), np.zeros(len(offer.scheduled), dtype=bool)
+        )
+
+    def admit(self, decision: Decision, estimate: np.ndarray | None, offer: Offer) -> Admission:
+        return Admission(offer.scheduled, decision.budget)
+
+
+Policy = FixedLength | AdaptiveVerification | Untaught | FullVerification
 
 
 def make_policy(arm: Arm, K: int, costs: CostTable, interval: int, new_request: str = "one") -> Policy:

@@ -100,7 +100,7 @@ def build(config: RunConfig, progress: Progress = lambda text, done, total: None
         if kind == "block":
             drafter = BlockDrafter(drafter_folder, target, config.K, config.head)
         else:
-            drafter = LlamaDrafter(drafter_folder, target, config.slots, config.K)
+            drafter = LlamaDrafter(drafter_folder, target, config.slots + 1, config.K)
     arm, notes = config.arm, [note] if note else []
     if drafter is None and arm.drafts:
         arm = Arm("none")
@@ -112,7 +112,7 @@ def build(config: RunConfig, progress: Progress = lambda text, done, total: None
         )
     settings = EngineConfig(slots=config.slots, new_request=config.new_request)
     most = config.slots * (K + 1) + settings.prompt_chunk
-    cache = target.new_cache(config.slots)
+    cache = target.new_cache(config.slots + 1)  # one for a request served alone
     if config.costs:
         costs = read_costs(Path(config.costs).expanduser(), K, config.slots, most)
     else:

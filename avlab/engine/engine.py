@@ -23,10 +23,10 @@ from avlab.speculation.estimator import REFIT_INTERVAL, labels
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """slots: requests served at once. prompt_chunk: prompt tokens computed a step, beside decoding.
+    """slots: requests served at once; the cache has one more, for a request served alone (`solo`).
 
-    new_request: what a request without an earlier estimate counts as: "one" (vLLM's rule) or "running-mean" (always
-    under `+depth`).
+    prompt_chunk: prompt tokens computed a step, beside decoding. new_request: what a request without an earlier
+    estimate counts as: "one" (vLLM's rule) or "running-mean" (always under `+depth`).
     """
 
     slots: int = 64
@@ -49,15 +49,17 @@ class Engine:
     ):
         self.target, self.drafter, self.costs, self.config = target, drafter, costs, config
         self.K = drafter.K if drafter else 0
-        self.cache = cache or target.new_cache(config.slots)
+        self.cache = cache or target.new_cache(config.slots + 1)
         self.taps = drafter.state_layers if drafter else ()
         width = (1 + len(self.taps)) * target.config.hidden
-        self.states = torch.zeros(config.slots, width, dtype=target.dtype, device=target.device)
+        self.states = torch.zeros(config.slots + 1, width, dtype=target.dtype, device=target.device)
         self.queue: deque[Request] = deque()
         self.sequences: list[Sequence] = []  # by rising slot
         self.policies: dict[str, Policy] = {}
         self.clock = time.monotonic
+        self.uniforms = noise.uniforms
         self.step_number = 0
+        self.keeps_distributions = False  # in its reports, for a reader who wants to see them
         self.set_policy(arm)
 
     # ---- between steps ----------------------------------------------------------------------------------------
@@ -148,6 +150,7 @@ class Engine:
         self.states[[s.slot for s in plan.sequences]] = states[self._tensor(last)]
         drawn = drafts.tokens.cpu().numpy() if drafts else np.zeros((len(plan.ready), 0), dtype=np.int64)
         limit = self._extend(report, plan, accepted, own, drawn)
+        report.distributions = (drafts, logits) if self.keeps_distributions else None
         watch.lap("sample")
 
         # observe: labels through the first rejection, not past what was admitted or what was emitted
@@ -165,7 +168,7 @@ class Engine:
         return report
 
     def _admit_requests(self) -> None:
-        while self.queue and self.cache.free_slots:
+        while self.queue and self.running < self.config.slots:
             request = self.queue.popleft()
             unknown = np.full(self.K, np.nan)
             sequence = Sequence(request, self.cache.acquire(), list(request.tokens), earlier=unknown)
@@ -181,9 +184,7 @@ class Engine:
             newest=torch.tensor([s.tokens[-1] for s in decoding], device=device),
             states=self.states[[s.slot for s in decoding]],
             temperature=plan.parameters.temperature[self._tensor(ready)],
-            uniforms=self._tensor(
-                noise.uniforms(plan.seeds[ready], noise.DRAFT, plan.counters[ready], depth)
-            ),
+            uniforms=self._tensor(self.uniforms(plan.seeds[ready], noise.DRAFT, plan.counters[ready], depth)),
             cache=self.cache,
             history=[s.tokens for s in decoding],
         )
@@ -213,8 +214,8 @@ class Engine:
                 self._tensor(draft_row[who]),
                 self._tensor(admitted[who]),
                 plan.parameters.take(self._tensor(who)),
-                self._tensor(noise.uniforms(seeds, noise.ACCEPT, counters, max(self.K, 1))),
-                self._tensor(noise.uniforms(seeds, noise.TOKEN, counters, 1)[:, 0]),
+                self._tensor(self.uniforms(seeds, noise.ACCEPT, counters, max(self.K, 1))),
+                self._tensor(self.uniforms(seeds, noise.TOKEN, counters, 1)[:, 0]),
             )
             accepted[who], own[who] = kept.cpu().numpy(), token.cpu().numpy()
         return accepted, own

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from avlab.engine.admission import Admission
+from avlab.engine.drafters.base import Drafts
 from avlab.engine.request import Finished, Request
 from avlab.speculation.estimator import Refit
 
@@ -32,7 +33,10 @@ class Slots:
 
 @dataclass(slots=True)
 class StepReport:
-    """Everything one step did. Milliseconds by phase; vectors by position have K entries."""
+    """Everything one step did. Milliseconds by phase; vectors by position have K entries.
+
+    distributions: what was sampled from, drafts and logits [rows, V], only where the engine was told to keep them.
+    """
 
     step: int
     arm: str
@@ -48,6 +52,7 @@ class StepReport:
     emitted: list[tuple[Request, list[int]]] = field(default_factory=list)
     finished: list[Finished] = field(default_factory=list)
     refit: Refit | None = None
+    distributions: tuple[Drafts | None, torch.Tensor] | None = None
     ms: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
 
 

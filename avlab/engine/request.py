@@ -27,7 +27,8 @@ class Request:
 
 def check(request: Request, vocabulary: int, room: int) -> None:
     """Raise RequestError if an engine with this vocabulary and room for this many tokens can never serve it."""
-    name, tokens = f"Request {request.id}", request.tokens
+    name = f"Request {request.id}" if request.id >= 0 else "The playground"
+    tokens = request.tokens
     if not tokens:
         raise RequestError(f"{name} has an empty prompt: give at least one token.")
     if max(tokens) >= vocabulary or min(tokens) < 0:

@@ -14,8 +14,33 @@ from avlab.engine.native import native_for
 BLOCK = 256
 
 
-def log_sum_exp(x: Tensor) -> Tensor:
+class TableRows:
+    """Logits [N, V] that are rows of a table, by number: where many are the same row, none is copied to be read.
+
+    table: [T, V] float32; normalisers: [T] the rows' log Σ exp; index: [N].
+    """
+
+    def __init__(self, table: Tensor, normalisers: Tensor, index: Tensor):
+        self.table, self.normalisers, self.index = table, normalisers, index
+        self.device = table.device
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def __getitem__(self, place) -> Tensor:
+        """Some rows, or with (rows, columns) some entries."""
+        if isinstance(place, tuple):
+            return self.table[self.index[place[0]], place[1]]
+        return self.table[self.index[place]]
+
+    def __truediv__(self, temperature: Tensor) -> Tensor:
+        return self.table[self.index] / temperature
+
+
+def log_sum_exp(x: Tensor | TableRows) -> Tensor:
     """log Σ exp(x) by row: [N, V] float32 -> [N]."""
+    if isinstance(x, TableRows):
+        return x.normalisers[x.index]
     if native := native_for(x.dtype, x.device):
         return native.log_sum_exp(x.contiguous())
     return x.logsumexp(1)
@@ -32,11 +57,13 @@ def above(x: Tensor, rows: Tensor, floor: Tensor) -> tuple[Tensor, Tensor]:
     return flat // x.shape[1], flat % x.shape[1]
 
 
-def draw_rows(x: Tensor, rows: Tensor, normaliser: Tensor, uniforms: Tensor) -> Tensor:
+def draw_rows(x: Tensor | TableRows, rows: Tensor, normaliser: Tensor, uniforms: Tensor) -> Tensor:
     """A column of each named row by inverse transform of exp(x - normaliser), as `draw` does it.
 
     x: [N, V] float32; rows: [M] row numbers; normaliser: [N]; uniforms: [M] in [0, 1) -> [M].
     """
+    if isinstance(x, TableRows):
+        return draw_rows(x.table, x.index[rows], x.normalisers, uniforms)
     if native := native_for(x.dtype, x.device):
         return native.draw_rows(x.contiguous(), rows, normaliser, uniforms)
     return draw((x[rows] - normaliser[rows, None]).exp(), uniforms)
@@ -63,7 +90,7 @@ def draw(weights: Tensor, uniforms: Tensor) -> Tensor:
     share however long the row. A column of weight zero is never drawn from a row that has any weight.
     """
     N, V = weights.shape
-    weights = F.pad(weights, (0, -V % BLOCK)).view(N, -1, BLOCK)
+    weights = (F.pad(weights, (0, -V % BLOCK)) if V % BLOCK else weights).view(N, -1, BLOCK)
     blocks = weights.sum(2, dtype=weights.dtype).double().cumsum(1)  # [N, blocks]
     at = uniforms.double() * blocks[:, -1]
     block = torch.searchsorted(blocks, at[:, None], right=True).squeeze(1).clamp_max(blocks.shape[1] - 1)

@@ -22,9 +22,9 @@ def median(values: np.ndarray) -> float | None:
     return float(np.median(known)) if len(known) else None
 
 
-def served(rows: Columns, blocks: Iterable[Mapping[str, Any]]) -> np.ndarray:
-    """Which rows belong to blocks of kind "serve"."""
-    chosen = [block["block"] for block in blocks if block["kind"] == HEADLINE]
+def served(rows: Columns, blocks: Iterable[Mapping[str, Any]], kind: str = HEADLINE) -> np.ndarray:
+    """Which rows belong to blocks of this kind."""
+    chosen = [block["block"] for block in blocks if block["kind"] == kind]
     return np.isin(rows["block"], chosen) if len(rows.get("block", ())) else np.zeros(0, bool)
 
 
@@ -45,6 +45,12 @@ def headline(steps: Columns, blocks: Iterable[Mapping[str, Any]]) -> dict[str, A
     for name in ("running", "waiting"):
         found[name] = float(steps[name][last][0]) if len(last) else 0.0
     return found
+
+
+def untrimmed(steps: Columns, blocks: Iterable[Mapping[str, Any]]) -> tuple[int, int]:
+    """What windows of full verification gave: their steps so far, and the labels in them."""
+    kept = served(steps, blocks, "window")
+    return (int(steps["steps"][kept].sum()), int(steps["labelled"][kept].sum())) if len(kept) else (0, 0)
 
 
 def four(numbers: Mapping[str, Any]) -> list[tuple[str, float | None, str]]:

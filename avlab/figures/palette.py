@@ -46,3 +46,24 @@ def faint(colour: str, opacity: float) -> str:
     """The same colour, see-through."""
     red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
     return f"rgba({red},{green},{blue},{opacity:g})"
+
+
+# what comes out under a rule, beside what is due
+TARGET = "#9aa7b8"
+SOUND = "#12a37f"
+UNSOUND = "#e0533d"
+TOKENS = (
+    "#3f83f8",
+    "#d99a1c",
+    "#8b5cf6",
+    "#12a37f",
+    "#d6478b",
+    "#56b4c9",
+    "#e0533d",
+    "#9aa7b8",
+)  # a, b, c, ..
+
+
+def verdict(sound: bool) -> str:
+    """The colour of a rule's output: whether the rule is sound."""
+    return SOUND if sound else UNSOUND

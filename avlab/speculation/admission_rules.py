@@ -69,6 +69,29 @@ def threshold(score: Score, cut: float) -> Rule:
     return Rule(lambda step: [(1.0, tuple(map(length, step.rows, step.tokens)))])
 
 
+def by_score(score: Score) -> Rule:
+    """Trimming by chance: slot k is verified, if all before it are, with its score as the chance."""
+
+    def ways(rows: tuple[np.ndarray, ...], tokens: Tokens) -> list[tuple[float, int]]:
+        found, reached = [], 1.0
+        for k, (row, token) in enumerate(zip(rows, tokens, strict=True)):
+            go_on = min(max(score(row, token), 0.0), 1.0)
+            found.append((reached * (1.0 - go_on), k))
+            reached *= go_on
+        return [*found, (reached, len(tokens))]
+
+    return Rule(lambda step: _independent([ways(r, t) for r, t in zip(step.rows, step.tokens, strict=True)]))
+
+
+def _independent(ways: list[list[tuple[float, int]]]) -> Ways:
+    """Every combination of the requests' own ways, (chance, length) each."""
+    return [
+        (weight, tuple(length for _, length in choice))
+        for choice in product(*ways)
+        if (weight := prod(w for w, _ in choice)) > 0
+    ]
+
+
 def by_prefix(chance: Callable[[Tokens, Tokens, object, int], float], remember=lambda step: None) -> Rule:
     """The general sound rule for requests on their own: slot k is verified, if all before it are, with
     chance(history, prefix before k, what was remembered, request), a number in [0, 1]."""
@@ -82,11 +105,7 @@ def by_prefix(chance: Callable[[Tokens, Tokens, object, int], float], remember=l
                 ways.append((reached * (1.0 - go_on), k))
                 reached *= go_on
             lengths.append([*ways, (reached, len(tokens))])
-        return [
-            (weight, tuple(length for _, length in choice))
-            for choice in product(*lengths)
-            if (weight := prod(w for w, _ in choice)) > 0
-        ]
+        return _independent(lengths)
 
     return Rule(admit, remember)
 

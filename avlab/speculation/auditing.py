@@ -1,72 +1,11 @@
-"""Outputs drawn rather than enumerated, and how many of them show that a distribution is bent."""
+"""How many outputs show that a distribution is bent, and whether these outputs show it: chi-square and G-test."""
 
 from __future__ import annotations
 
-from functools import reduce
-from math import ceil, exp, inf, lgamma, log, log1p
+from dataclasses import dataclass
+from math import ceil, exp, inf, lgamma, log, log1p, pi
 
 import numpy as np
-
-from avlab.speculation.exact import Pair, Rule, Step, Tokens
-from avlab.speculation.sampling import draw, speculative_sample
-
-
-def sample_outputs(
-    pair: Pair,
-    rule: Rule,
-    trials: int,
-    random: np.random.Generator,
-    starts: Tokens = (0,),
-    length: int = 1,
-    steps: int = 2,
-    draft_noise_again: bool = False,
-) -> np.ndarray:
-    """`exact.output_distribution` by sampling: how often each output came; same shape, sums to trials.
-
-    Drafts are drawn and verified by `sampling.draw` and `sampling.speculative_sample`.
-    """
-    counts = np.zeros((pair.V**length,) * len(starts), dtype=np.int64)
-    for _ in range(trials):
-        histories: tuple[Tokens, ...] = tuple((s,) for s in starts)
-        earlier = None
-        noise: list[dict[int, float]] = [{} for _ in starts]
-        for _ in range(steps):
-            tokens, rows = [], []
-            for history, known in zip(histories, noise, strict=True):
-                prefix: Tokens = ()
-                for k in range(pair.K):
-                    uniform = random.random()
-                    if draft_noise_again:
-                        uniform = known.setdefault(len(history) + k, uniform)
-                    prefix += (int(draw(pair.draft(history, prefix), uniform)),)
-                tokens.append(prefix)
-                rows.append(tuple(pair.draft(history, prefix[:k]) for k in range(pair.K)))
-            coins = _one_of(list(rule.toss(len(starts))), random)
-            step = Step(histories, tuple(tokens), tuple(rows), earlier, coins)
-            admitted = _one_of(list(rule.admit(step)), random)
-            earlier = rule.remember(step)
-            p = [
-                [pair.target(h + t[:k]) for k in range(pair.K + 1)]
-                for h, t in zip(histories, tokens, strict=True)
-            ]
-            outcome = speculative_sample(
-                p, rows, tokens, admitted, random.random((len(starts), pair.K)), random.random(len(starts))
-            )
-            histories = tuple(
-                h + t[:kept] + (int(own),)
-                for h, t, kept, own in zip(histories, tokens, outcome.accepted, outcome.token, strict=True)
-            )
-        cells = []
-        for history in histories:
-            while len(history) <= length:
-                history += (int(draw(pair.target(history), random.random())),)
-            cells.append(reduce(lambda number, x: number * pair.V + x, history[1 : length + 1], 0))
-        counts[tuple(cells)] += 1
-    return counts
-
-
-def _one_of(ways: list[tuple[float, tuple]], random: np.random.Generator) -> tuple:
-    return ways[int(draw(np.array([weight for weight, _ in ways]), random.random()))][1]
 
 
 def chi_square_cdf(x: float, degrees: float, noncentrality: float = 0.0) -> float:
@@ -82,8 +21,17 @@ def chi_square_cdf(x: float, degrees: float, noncentrality: float = 0.0) -> floa
     return sum(exp(-half + j * log(half) - lgamma(j + 1)) * _gamma_p(degrees / 2 + j, x / 2) for j in terms)
 
 
+def chi_square_tail(x: float, degrees: float) -> float:
+    """Chance that a chi-square variable is above x; small chances keep their digits."""
+    return _gamma(degrees / 2, x / 2)[1] if x > 0 else 1.0
+
+
 def _gamma_p(a: float, x: float) -> float:
-    """Regularised lower incomplete gamma function: a series for x < a + 1, else a continued fraction."""
+    return _gamma(a, x)[0]
+
+
+def _gamma(a: float, x: float) -> tuple[float, float]:
+    """Regularised incomplete gamma functions, lower and upper: a series for x < a + 1, else a continued fraction."""
     front = exp(-x + a * log(x) - lgamma(a))
     if x < a + 1:
         term = total = 1.0 / a
@@ -92,7 +40,8 @@ def _gamma_p(a: float, x: float) -> float:
             n += 1
             term *= x / n
             total += term
-        return min(1.0, front * total)
+        lower = min(1.0, front * total)
+        return lower, 1.0 - lower
     b, c = x + 1 - a, 1e300
     d = 1 / b
     fraction = d
@@ -104,7 +53,8 @@ def _gamma_p(a: float, x: float) -> float:
         fraction *= d * c
         if abs(d * c - 1) < 1e-15:
             break
-    return max(0.0, 1.0 - front * fraction)
+    upper = min(1.0, front * fraction)
+    return 1.0 - upper, upper
 
 
 def _solve(rising, target: float) -> float:
@@ -140,3 +90,75 @@ def audit_sample_size(output, target, level: float = 0.01, power: float = 0.9) -
     noncentrality = _solve(lambda shift: 1 - chi_square_cdf(critical, cells - 1, shift), power)
     effect = float(((output - target)[possible] ** 2 / target[possible]).sum())
     return float(ceil(noncentrality / effect))
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """How well counts fit a law, by the G-test on pooled cells.
+
+    p_value: of this test alone. corrected: after correction for the number of tests. total_variation: between what
+    was counted and the law, on the pooled cells; noise_floor: what a faithful sampler would show there with so few.
+    """
+
+    outputs: int
+    cells: int
+    statistic: float
+    p_value: float
+    corrected: float
+    total_variation: float
+    noise_floor: float
+
+
+LEAST_EXPECTED = 5.0  # cells expected less often are pooled, as is usual for chi-square approximations
+MOST_CELLS = 200
+
+
+def pool(counts, law) -> tuple[np.ndarray, np.ndarray]:
+    """Counts and law on at most 200 cells, each expected five times or more: the likeliest, and all others as one.
+
+    counts, law: over the same cells, any shape; the law sums to 1.
+    """
+    counts, law = np.ravel(counts), np.ravel(law)
+    order = np.argsort(-law, kind="stable")
+    counts, law = counts[order], law[order]
+    kept = min(int((law * counts.sum() >= LEAST_EXPECTED).sum()), MOST_CELLS - 1)
+    if law[kept:].sum() * counts.sum() < LEAST_EXPECTED:
+        kept = max(kept - 1, 0)  # the rest is too small to stand alone: it takes the lightest cell in
+    counts = np.append(counts[:kept], counts[kept:].sum())
+    law = np.append(law[:kept], law[kept:].sum())
+    return counts[law > 0], law[law > 0]
+
+
+def fit(counts, law, tests: int = 1) -> Fit:
+    """G-test of counts against a law over the same cells, corrected for `tests` tests (Bonferroni).
+
+    The statistic is divided by Williams' factor (Williams 1976), which takes most of the approximation's error away.
+    An output that the law never gives is a certain sign: p-value 0.
+    """
+    total = int(np.sum(counts))
+    stray = bool(np.ravel(counts)[np.ravel(law) == 0].any())
+    observed, due = pool(counts, law)
+    cells, expected = len(observed), due * total
+    seen = observed > 0
+    statistic = 2 * float((observed[seen] * np.log(observed[seen] / expected[seen])).sum())
+    if cells > 1:
+        statistic /= 1 + (float((1 / due).sum()) - 1) / (6 * total * (cells - 1))
+    p_value = 0.0 if stray else chi_square_tail(statistic, cells - 1) if cells > 1 else 1.0
+    return Fit(
+        outputs=total,
+        cells=cells,
+        statistic=inf if stray else max(statistic, 0.0),
+        p_value=p_value,
+        corrected=min(1.0, p_value * tests),
+        total_variation=float(np.abs(observed / total - due).sum() / 2),
+        noise_floor=noise_floor(due, total),
+    )
+
+
+def noise_floor(law, outputs: int) -> float:
+    """Total variation from its own law that a faithful sample of so many outputs shows on average.
+
+    By the normal approximation of each cell's count: half the sum of sqrt(2 p (1 - p) / (pi n)).
+    """
+    law = np.ravel(law)
+    return float(np.sqrt(2 * law * (1 - law) / (pi * outputs)).sum() / 2)

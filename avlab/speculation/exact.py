@@ -213,6 +213,26 @@ def output_distribution(
     return result
 
 
+def first_token(p, q, verified) -> np.ndarray:
+    """Distribution [V] of the token at a slot whose draft x is verified with chance verified[x], in closed form.
+
+    p, q: [V]. What acceptance lets through, the corrections, and the target's own draws where nothing was verified.
+    """
+    p, q, verified = np.asarray(p), np.asarray(q), np.asarray(verified)
+    refused = (verified * np.maximum(q - p, 0.0)).sum()
+    return verified * np.minimum(p, q) + refused * residual(p, q) + (1.0 - (verified * q).sum()) * p
+
+
+def drafts_to_enumerate(V: int, K: int, requests: int = 1, length: int = 1, steps: int = 2) -> int:
+    """How many drafts `output_distribution` looks at, at least: all of every text that is still too short."""
+    total, texts = 0, 1
+    for step in range(1, steps + 1):
+        total += texts * V ** (K * requests)
+        whole = [V**n for n in range(1, (K + 1) * step + 1)]  # texts of a request by their tokens
+        texts = sum(whole) ** requests - sum(whole[length - 1 :]) ** requests  # some request is too short
+    return total
+
+
 def _completed(pair: Pair, history: Tokens, length: int) -> np.ndarray:
     """Distribution [V ** length] of a history's first `length` tokens when the target writes the rest."""
     law = {history: 1.0}

@@ -97,24 +97,18 @@ class Outcome(NamedTuple):
 def speculative_sample(p, q, drafts, admitted, acceptance_uniforms, token_uniforms) -> Outcome:
     """Verify drafts so that what comes out is distributed as the target alone would have it.
 
-    p [B, K + 1, V]: target distributions, row k following k draft tokens (beyond `admitted` not read).
+    p [B, K + 1, V]: target distributions, row k following k draft tokens (beyond `admitted` without effect).
     q [B, K, V]: draft distributions; drafts [B, K]: tokens drawn from them; admitted [B]: prefix lengths.
     acceptance_uniforms [B, K], token_uniforms [B]: independent of each other and of the draws in `drafts`.
     """
-    p, q, drafts = np.asarray(p), np.asarray(q), np.asarray(drafts)
+    p, q, drafts, admitted = np.asarray(p), np.asarray(q), np.asarray(drafts), np.asarray(admitted)
     acceptance_uniforms, token_uniforms = np.asarray(acceptance_uniforms), np.asarray(token_uniforms)
-    B = len(drafts)
-    accepted, token, rejected = np.zeros(B, np.int64), np.zeros(B, np.int64), np.zeros(B, bool)
-    for r in range(B):
-        for k in range(admitted[r]):
-            x = drafts[r, k]
-            if acceptance_uniforms[r, k] < acceptance_probability(p[r, k], q[r, k])[x]:
-                accepted[r] += 1
-                continue
-            rejected[r] = True
-            break
-        after = p[r, accepted[r]]
-        if rejected[r]:
-            after = residual(after, q[r, accepted[r]])
-        token[r] = draw(after, token_uniforms[r])
-    return Outcome(accepted, token, rejected)
+    every = np.arange(len(drafts))
+    K = drafts.shape[1]
+    accept = np.take_along_axis(acceptance_probability(p[:, :K], q), drafts[:, :, None], axis=2)[:, :, 0]
+    kept = (acceptance_uniforms < accept) & (np.arange(K) < admitted[:, None])  # [B, K]
+    accepted = kept.cumprod(axis=1).sum(axis=1)
+    rejected = accepted < admitted
+    after = p[every, accepted]
+    after[rejected] = residual(after[rejected], q[rejected, accepted[rejected]])
+    return Outcome(accepted, draw(after, token_uniforms), rejected)

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import duckdb
@@ -101,16 +101,18 @@ class Feed:
         )
 
     def calibration(
-        self, con: duckdb.DuckDBPyConnection, workload: str | None = None, temperature: float | None = None
+        self,
+        con: duckdb.DuckDBPyConnection,
+        workload: str | None = None,
+        temperature: float | None = None,
+        kinds: Sequence[str] = ("serve", "window"),
     ) -> Columns:
-        """Calibration sums by window, optionally of one class of requests."""
+        """Calibration sums by window, optionally of one class of requests; over blocks of these kinds."""
 
         def ask(after: int) -> pa.Table:
-            return queries.calibration_rows(
-                con, self.run, None, after, workload, temperature, max_windows=WINDOWS
-            )
+            return queries.calibration_rows(con, self.run, None, after, workload, temperature, kinds, WINDOWS)
 
-        return self._trace(("calibration", workload, temperature), ask, "window")
+        return self._trace(("calibration", workload, temperature, kinds), ask, "window")
 
     def refits(self, con: duckdb.DuckDBPyConnection) -> Columns:
         """Coefficients, one row a refit and position."""

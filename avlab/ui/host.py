@@ -17,6 +17,7 @@ import plotly
 from starlette.requests import Request
 from starlette.responses import FileResponse
 from starlette.routing import Route
+from streamlit.runtime.pages_manager import PagesManager
 
 from avlab import sample
 from avlab.config import RunConfig, default_database
@@ -82,6 +83,8 @@ def deleted() -> None:
 @contextlib.asynccontextmanager
 async def lifespan(_: Any) -> AsyncIterator[dict[str, Any]]:
     """Start and end of the server."""
+    # else the first visitor's link to a page runs that page's file by itself, without what surrounds it
+    PagesManager.uses_pages_directory = False
     open_lab(with_sample=True)
     try:
         yield {}

@@ -14,6 +14,8 @@ PAGES = (
     ("pages/budget.py", "Budget", ":material/savings:"),
     ("pages/ab.py", "A/B", ":material/science:"),
     ("pages/frontier.py", "Frontier", ":material/show_chart:"),
+    ("pages/playground.py", "Playground", ":material/edit_note:"),
+    ("pages/sampling_bias.py", "Sampling bias", ":material/balance:"),
     ("pages/runs.py", "Runs", ":material/table_rows:"),
 )
 

@@ -64,10 +64,16 @@ def follow() -> None:
     st.session_state.follow = True
 
 
-def page(title: str, question: str, before: Callable[[], None] = lambda: None) -> Shown:
+def page(
+    title: str,
+    question: str,
+    without: Callable[[], None] = lambda: None,
+    before: Callable[[], None] = lambda: None,
+) -> Shown:
     """The head of a page, and the run it shows. Without one it says what to do, and the page ends there.
 
-    before: draws what the page has between its question and the run.
+    without: draws what a page has to add where nothing runs and nothing was recorded. before: draws what it has between
+    its question and the run.
     """
     st.markdown(f"## {title}")
     st.markdown(f"<p class='avlab-question'>{question}</p>", unsafe_allow_html=True)
@@ -78,6 +84,8 @@ def page(title: str, question: str, before: Callable[[], None] = lambda: None) -
     status = host.lab().supervisor.status()
     if run is None or (status.run == run and not _recorded(run)):
         _nothing_yet(status)
+        if not status.alive:
+            without()
         st.stop()
     with host.connection() as con:
         description = queries.describe(con, run)

@@ -9,7 +9,14 @@ from avlab.ui import formats, host, settings, shown
 from avlab.workers import messages as m
 
 LOG_LINES = 15
-COLOURS = {"serving": "green", "paused": "orange", "stopping": "orange", "failed": "red", "cut short": "red"}
+COLOURS = {
+    "serving": "green",
+    m.PLAYGROUND: "violet",
+    "paused": "orange",
+    "stopping": "orange",
+    "failed": "red",
+    "cut short": "red",
+}
 
 
 def draw() -> None:
@@ -17,7 +24,7 @@ def draw() -> None:
     runs = host.run_list()
     chosen = shown.choose(runs)
     status = host.lab().supervisor.status()
-    st.session_state.drawn = (status.run, _phase(status), len(runs))
+    st.session_state.drawn = (status.run, _phase(status), _has(runs, status.run))
     with st.sidebar:
         every = shown.TICK_SECONDS if status.alive else shown.IDLE_SECONDS
         st.fragment(_worker, run_every=every, key="worker")()
@@ -25,19 +32,32 @@ def draw() -> None:
         _run_on_show(runs, chosen)
 
 
+def _has(runs: list[dict], run: str | None) -> bool:
+    return any(known["run_id"] == run for known in runs)
+
+
 def _phase(status) -> str:
     """What of a worker's state makes the pages look different."""
+    if status.state == m.PLAYGROUND:
+        return "serving"
     if status.state in ("none", "ended", "serving", "paused", "stopping"):
         return status.state
     return "preparing"
+
+
+def is_preparing(status) -> bool:
+    """Whether a worker lives that does not serve yet."""
+    return status.alive and _phase(status) == "preparing"
 
 
 def _worker() -> None:
     lab = host.lab()
     status = lab.supervisor.status()
     drawn = st.session_state.get("drawn")
-    if drawn is not None and (status.run, _phase(status)) != drawn[:2]:
-        st.rerun()  # the pages begin or end to tick
+    if drawn is not None:
+        known = drawn[2] or (status.alive and _has(host.run_list(), status.run))  # serving, and now recorded
+        if (status.run, _phase(status), known) != drawn:
+            st.rerun()  # the pages begin or end to tick
     tally = lab.tally.snapshot()
     _state(status)
     _buttons(status)
@@ -118,6 +138,11 @@ def _try(act, *arguments) -> None:
     st.session_state.follow = (
         True if act in (_start, host.start_again) else st.session_state.get("follow", True)
     )
+
+
+def start_button() -> None:
+    """A button in a page that starts a run with this browser's settings."""
+    st.button("Start a run", type="primary", icon=":material/play_arrow:", on_click=_try, args=(_start,))
 
 
 def _start() -> None:

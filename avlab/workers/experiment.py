@@ -153,7 +153,7 @@ class Conductor:
         policy = self._policies[label]
         self.engine.policies[str(policy.arm)] = policy
         self._finished = []
-        self.server.begin_block(policy.arm, kind, round, label)
+        self.server.begin_block(policy.arm, kind, round, name=label)
 
     def _load(self, label: str) -> int:
         return load_of(label) or self.plan.concurrency

@@ -9,6 +9,7 @@ import msgspec
 
 VERSION = 1
 UNNUMBERED = -1
+PLAYGROUND = "playground"  # the kind of its blocks, requests and events
 
 
 class Message(msgspec.Struct, frozen=True, tag_field="type", forbid_unknown_fields=True):
@@ -173,17 +174,41 @@ class RequestDone(Message, frozen=True, tag=_snake):
     output: str | None = None
 
 
+class Choice(msgspec.Struct, frozen=True, array_like=True):
+    """A token that a distribution holds, and how likely it is there."""
+
+    token: int
+    text: str
+    probability: float
+
+
+class Slot(msgspec.Struct, frozen=True):
+    """A draft slot, or the target's own token behind them, with the tops of the distributions it was judged by."""
+
+    token: int
+    text: str
+    fate: str  # of a draft: "accepted", "rejected", "behind" (a rejection or an end), "trimmed"; else as Tokens.fates
+    q: float | None = None  # of the token, in the drafter's distribution
+    p: float | None = None  # and in the target's; None where the target did not look
+    estimate: float | None = None  # None where nothing predicted
+    survival: float | None = None
+    draft_top: list[Choice] = []
+    target_top: list[Choice] = []
+    residual_top: list[Choice] = []  # of a correction: the (p - q)+ that it was drawn from
+
+
 class Tokens(Message, frozen=True, tag=_snake):
     """One step of one request in full, for the playground."""
 
-    request: int
+    request: int  # negative: the playground's requests count down from -1
     step: int
     tokens: list[int]
     texts: list[str]
-    fates: list[str]  # "accepted", "correction", "bonus", "sampled" (no draft was offered)
-    draft: list[
-        dict
-    ]  # per position: token, text, estimate, survival, admitted, accepted, draft_top, target_top
+    fates: list[
+        str
+    ]  # "accepted", "correction", "bonus" (after a full accept), "sampled" (no draft was verified)
+    draft: list[Slot]  # every scheduled position
+    own: Slot | None = None  # the target's own token; None where an accepted draft ended the text
 
 
 class ExperimentBegun(Message, frozen=True, tag=_snake):
@@ -349,10 +374,15 @@ class Experiment(Message, frozen=True, tag=_snake):
 
 
 class Generate(Message, frozen=True, tag=_snake):
-    """Serve this one prompt in a block of its own while the workload waits; each step is reported as Tokens."""
+    """Serve this one prompt in a block of its own while the workload waits; each step is reported as Tokens.
+
+    step_by_step takes the first step and waits for Advance. Without an Advance or Attend for some time it is ended.
+    What is wrong with it comes back as an Event of kind "playground".
+    """
 
     messages: list[dict]
     max_tokens: int
+    arm: str = ""  # "": the one in force
     temperature: float = 1.0
     top_k: int = 0
     top_p: float = 1.0
@@ -361,7 +391,17 @@ class Generate(Message, frozen=True, tag=_snake):
 
 
 class Advance(Message, frozen=True, tag=_snake):
-    """One more step of a step-by-step generation."""
+    """One more step of a step-by-step generation, or all that are left."""
+
+    to_the_end: bool = False
+
+
+class Attend(Message, frozen=True, tag=_snake):
+    """Somebody still looks at the generation; see Generate."""
+
+
+class Leave(Message, frozen=True, tag=_snake):
+    """End the generation where it is; the workload goes on."""
 
 
 Command = (
@@ -376,6 +416,8 @@ Command = (
     | Experiment
     | Generate
     | Advance
+    | Attend
+    | Leave
 )
 
 _encoder = msgspec.msgpack.Encoder()

@@ -25,7 +25,8 @@ class Reporter:
     def __init__(self, put: Callable[[m.Frame], None], clock: Callable[[], float], K: int, drafts: str):
         self._put, self._clock, self.K = put, clock, K
         self._every = {"all": 1, "sampled": SAMPLED_STEPS, "none": 0}[drafts]
-        self.block, self.arm, self.name = -1, Arm("none"), "none"
+        self.block, self.arm, self.kind, self._taught = -1, Arm("none"), "", True
+        self.name = "none"  # of the arm, where several blocks have the same one
         self._window = 0
         self._steps: list[m.Step] = []
         self._slots: list[tuple[int, Any]] = []  # (step, the engine's raw slots)
@@ -36,11 +37,23 @@ class Reporter:
         self.names: list[str] = []  # of kinds, by the code that columns hold
 
     def begin_block(
-        self, arm: Arm, kind: str, step: int, workload: str, round: int | None = None, name: str = ""
+        self,
+        arm: Arm,
+        kind: str,
+        step: int,
+        workload: str,
+        round: int | None = None,
+        taught: bool = True,
+        name: str = "",
     ) -> None:
-        """What follows belongs to a new block. name: of the arm, where another block may have the same arm."""
+        """What follows belongs to a new block. taught: its labels count in the arm's round.
+
+        name: of the arm, where others have the same one. Tokens and raw slots of a playground block are not counted:
+        they are the reader's, not the workload's.
+        """
         self.flush()
-        self.block, self.arm, self.name = self.block + 1, arm, name or str(arm)
+        self.block, self.arm, self.kind, self._taught = self.block + 1, arm, kind, taught
+        self.name = name or str(arm)
         self._put(m.Block(self.block, self.name, kind, step, self._clock(), workload, round))
 
     def cold_start(self, coefficients: Any, step: int) -> None:
@@ -52,11 +65,12 @@ class Reporter:
     def take(self, report: Any, idle_ms: float) -> None:
         """Take an engine's step report; sends what is due. idle_ms: how long nothing ran before the step."""
         began = time.perf_counter()
-        self.tokens += report.tokens
         self._steps.append(self._step(report, idle_ms))
-        if report.slots is not None:
+        if self.kind != m.PLAYGROUND:
+            self.tokens += report.tokens
+        if report.slots is not None and self.kind != m.PLAYGROUND:
             self._slots.append((report.step, report.slots))
-            if self.name in self._rounds:
+            if self._taught and self.name in self._rounds:
                 label = report.slots.label
                 self._rounds[self.name] += np.stack([(label >= 0).sum(0), (label == 1).sum(0)])
         if report.refit is not None:

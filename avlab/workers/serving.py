@@ -12,11 +12,11 @@ from avlab.policies import Arm, PolicyError
 from avlab.workers import messages as m
 from avlab.workers.entry import Order
 from avlab.workers.experiment import Conductor
+from avlab.workers.interludes import Interludes
 from avlab.workers.reporting import Reporter
 from avlab.workloads import Moment, Workload, WorkloadError, open_workload
 
 LONGEST_SLEEP = 0.25  # seconds; commands wake the loop sooner
-NOT_DURING_EXPERIMENT = (m.SetPolicy, m.SetWorkload, m.Window, m.Generate, m.Experiment)
 MOST_REFUSALS = 100  # requests in a row that cannot be served, after which a run is given up
 
 
@@ -47,6 +47,7 @@ class Server:
         self.stop_reason = ""
         self.conductor: Conductor | None = None  # of the A/B that runs
         self.first = 0  # the request from which seeds are counted
+        self.interludes = Interludes(self)
         engine.clock = order.clock
 
     def run(self) -> str:
@@ -56,11 +57,15 @@ class Server:
         """
         self.order.state = "serving"
         self.begin_block(self.engine.policy.arm, "serve")
-        began, idle_since = time.monotonic(), None
+        began, idle_since = self.order.clock(), None
         reason = ""
         while not reason:
             self._obey()
-            reason = self.stop_reason or self._limit(time.monotonic() - began)
+            if not self.stop_reason and self.interludes.turn():
+                idle_since = None
+                continue
+            served = self.order.clock() - self.interludes.held_seconds - began
+            reason = self.stop_reason or self._limit(served)
             if reason:
                 break
             busy = not self.paused and self._take_requests()
@@ -76,9 +81,11 @@ class Server:
             self.order.step = self.engine.step_number
             self.report.take(result, idle_ms)
             for finished in result.finished:
-                self._finish(finished)
+                self.finish(finished)
+            self.interludes.count_step()
             if self.conductor:
                 self.conductor.after_step(result)
+        self.interludes.end_generation()
         self.order.state = "stopping"
         if self.conductor:
             self.conductor.close()
@@ -94,31 +101,31 @@ class Server:
         if self.order.asked_to_stop.is_set():
             self.stop_reason = "stopped"
         for command in self.order.outbox.commands():
-            if self.conductor and isinstance(command, NOT_DURING_EXPERIMENT):
+            self.obey(command)
+
+    def obey(self, command: m.Command) -> None:
+        """Do what the lab asks, now or when the playground's generation has ended."""
+        match command:
+            case m.Stop(drain):
+                self.draining = drain
+                self.stop_reason = "" if drain else "stopped"
+            case m.SetPolicy() | m.SetWorkload() | m.Experiment() if self.conductor:
                 name = type(command).__name__
                 self.order.event(
                     "warning", "experiment", f"An A/B runs, so {name} was refused: stop it first."
                 )
-                continue
-            match command:
-                case m.Experiment():
-                    self._begin_experiment(command)
-                case m.Stop(drain):
-                    self.draining = drain
-                    self.stop_reason = "" if drain else "stopped"
-                case m.Pause():
-                    self._pause(True)
-                case m.Resume():
-                    self._pause(False)
-                case m.SetPolicy(arm, kind, round):
-                    self._set_policy(arm, kind, round)
-                case m.SetWorkload(workload, arrival):
-                    self._set_workload(workload, arrival)
-                case _:
-                    name = type(command).__name__
-                    self.order.event(
-                        "warning", "command", f"This worker does not take the command {name} yet."
-                    )
+            case _ if self.interludes.obey(command):
+                pass
+            case m.Experiment():
+                self._begin_experiment(command)
+            case m.Pause():
+                self._pause(True)
+            case m.Resume():
+                self._pause(False)
+            case m.SetPolicy(arm, kind, round):
+                self._set_policy(arm, kind, round)
+            case m.SetWorkload(workload, arrival):
+                self._set_workload(workload, arrival)
 
     def _pause(self, paused: bool) -> None:
         if paused != self.paused:
@@ -148,11 +155,14 @@ class Server:
         self.workload = workload
         self.begin_block(self.report.arm, "serve")
 
-    def begin_block(self, arm: Arm, kind: str, round: int | None = None, name: str = "") -> None:
-        """Serve under this arm from the next step on, in a new block."""
+    def begin_block(
+        self, arm: Arm, kind: str, round: int | None = None, taught: bool = True, name: str = ""
+    ) -> None:
+        """Serve the workload under this arm from the next step on. Raises PolicyError, and goes on as before."""
         self.engine.set_policy(arm)
+        self.interludes.window = 0
         self.report.begin_block(
-            self.engine.policy.arm, kind, self.engine.step_number, self.workload.name, round, name
+            self.engine.policy.arm, kind, self.engine.step_number, self.workload.name, round, taught, name
         )
         estimator = getattr(self.engine.policy, "estimator", None)
         if estimator is not None:
@@ -173,8 +183,9 @@ class Server:
         return self.engine.running + self.engine.waiting > 0
 
     def _moment(self) -> Moment:
-        engine = self.engine
-        return Moment(self.order.clock(), engine.step_number, engine.running, engine.waiting)
+        engine, held = self.engine, self.interludes
+        seconds, steps = self.order.clock() - held.held_seconds, engine.step_number - held.held_steps
+        return Moment(seconds, steps, engine.running, engine.waiting)
 
     def _all_taken(self) -> bool:
         return self.config.requests is not None and self.taken >= self.config.requests
@@ -191,7 +202,7 @@ class Server:
             top_p=config.top_p,
             seed=request_seed(config.seed, number - self.first),
             kind=arrived.kind,
-            arrival=arrived.arrival,
+            arrival=arrived.arrival + self.interludes.held_seconds,
         )
         try:
             request.tokens = self.text.encode(arrived.prompt.messages)
@@ -199,7 +210,7 @@ class Server:
         except (RequestError, *self.refusals) as error:
             self.refused += 1
             self.order.event("warning", "refused", str(error))
-            self.order.outbox.put(self._done(request, "refused"))
+            self.order.outbox.put(self.done(request, "refused"))
             if self.refused >= MOST_REFUSALS:
                 raise ServingError(
                     f"{self.refused} requests in a row were refused; the last: {error}"
@@ -209,22 +220,23 @@ class Server:
         if config.keep_text:
             self.prompts[number] = arrived.prompt.text
 
-    def _finish(self, finished: Any) -> None:
+    def finish(self, finished: Any) -> None:
+        """Report a request that the engine has ended."""
         sequence = finished.sequence
         output = None
         if self.config.keep_text:
             output = self.text.decode(sequence.tokens[len(sequence.request.tokens) :])
-        self.order.outbox.put(self._done(sequence.request, finished.reason, sequence, output))
+        self.order.outbox.put(self.done(sequence.request, finished.reason, sequence, output))
 
     def cancel_all(self) -> None:
         """Take out every request, finished or not."""
         for request in list(self.engine.queue):
             self.engine.cancel(request.id)
-            self.order.outbox.put(self._done(request, "cancelled"))
+            self.order.outbox.put(self.done(request, "cancelled"))
         for sequence in list(self.engine.sequences):
-            self._finish(self.engine.cancel(sequence.request.id))
+            self.finish(self.engine.cancel(sequence.request.id))
 
-    def _done(self, request: Request, reason: str, sequence: Any = None, output: str | None = None):
+    def done(self, request: Request, reason: str, sequence: Any = None, output: str | None = None):
         """The frame of a request's end; without a sequence, of one that never ran."""
         return m.RequestDone(
             request=request.id,

@@ -117,3 +117,62 @@ def test_the_real_engine_from_start_to_tokens(real_dashboard, page):
     real_dashboard.process.wait(60)
     psutil.wait_procs(workers, timeout=15)
     assert not any(worker.is_running() for worker in workers)
+
+
+def steps_shown(page, number):
+    page.wait_for_function("n => document.querySelectorAll('.avlab-tokens li.step').length >= n", arg=number)
+
+
+def generate(page, url):
+    """Start the lab, open the playground, step twice, look behind a slot by keyboard, run on to the end."""
+    page.goto(url)
+    page.get_by_role("button", name="Start", exact=True).click()
+    page.get_by_role("link", name="Playground").click()
+    page.get_by_role("button", name="Step by step").click()
+    steps_shown(page, 1)
+    page.locator(".stMarkdownBadge", has_text="the workload waits").wait_for()
+    for number in (2, 3):
+        page.get_by_role("button", name="Step", exact=True).click()
+        steps_shown(page, number)
+    page.locator(".avlab-tokens li.step .slot").first.focus()
+    page.keyboard.press("ArrowRight")
+    panel = page.locator(".avlab-tokens .panel")
+    panel.get_by_text("target, p").wait_for()
+    assert panel.locator(".choice").count() >= 2
+    page.keyboard.press("Escape")
+    panel.wait_for(state="hidden")
+    page.get_by_role("button", name="Run on").click()
+    page.locator(".stMarkdownBadge", has_text="the workload goes on").wait_for()
+    fates = page.eval_on_selector_all(
+        ".avlab-tokens .said .token", "all => all.map((token) => token.dataset.fate)"
+    )
+    look = "token => getComputedStyle(token).backgroundColor + getComputedStyle(token).textDecorationStyle"
+    looks = {fate: page.eval_on_selector(f".avlab-tokens .said .token.{fate}", look) for fate in set(fates)}
+    assert "accepted" in looks and len(looks) >= 2 and len(set(looks.values())) == len(looks)
+    page.get_by_role("link", name="Live").click()
+    page.wait_for_selector(DRAWN)
+    changes(page, RATE)
+
+
+def test_the_playground_step_by_step_and_the_workload_goes_on(dashboard, page):
+    generate(page, dashboard.url)
+
+
+def test_a_closed_playground_lets_the_workload_go_on(dashboard, page, chromium):
+    page.goto(dashboard.url)
+    page.get_by_role("button", name="Start", exact=True).click()
+    page.get_by_text("live", exact=True).wait_for()
+    other = chromium.new_context().new_page()
+    other.set_default_timeout(300_000)
+    other.goto(dashboard.url)
+    other.get_by_role("link", name="Playground").click()
+    other.get_by_role("button", name="Step by step").click()
+    steps_shown(other, 1)
+    other.context.close()
+    page.get_by_text("The playground was left alone").wait_for()
+    changes(page, RATE)
+
+
+@pytest.mark.model
+def test_the_playground_with_the_real_engine(real_dashboard, page):
+    generate(page, real_dashboard.url)

@@ -47,8 +47,8 @@ def measure_at(requests: int) -> Callable[[Context], Result]:
             context.pick(40, max(300, 1600 // requests)),
             lambda done, total: context.progress("learning", done, total),
         )
-        rounds = context.pick(2, 14 if requests in FEW else 8)
-        seconds, washout = context.pick(1.0, 2.5 if requests in FEW else 3.0), context.pick(2, 4)
+        rounds = context.pick(2, 12 if requests in FEW else 6)
+        seconds, washout = context.pick(1.0, 2.0 if requests in FEW else 2.5), context.pick(2, 4)
         blocks = switchback(
             arms,
             rounds,

@@ -81,16 +81,7 @@ class BlockDrafter:
 
     @torch.inference_mode()
     def propose(self, inputs: DraftInput, depth: int) -> Drafts:
-        B = len(inputs.slots)
-        batch = self.target.batch(inputs.slots, inputs.starts, [depth] * B)
-        turn = self.target.turns[batch.positions].unsqueeze(1)
-        x = self._rows(self.target.embedding[inputs.newest], inputs.states, depth)  # [B * depth, H]
-        for layer, i in zip(self.layers, self.key_layers, strict=True):
-            x = layer(x, turn, inputs.cache.keys[i], inputs.cache.values[i], batch)
-        x = rms_norm(x, self.final_norm, self.epsilon, self.target.native)
-        base = self.head(x).view(B, depth, -1)
-        drive = self.markov_state(x).view(B, depth, -1)
-
+        x, base, drive = self.block(inputs, depth)
         draws, state = Draws(inputs.temperature, inputs.uniforms), torch.zeros_like(drive[:, 0])
         previous, states, tokens = inputs.newest, [], []
         for k in range(depth):
@@ -101,8 +92,8 @@ class BlockDrafter:
             states.append(state)
         head = None
         if self.has_head:
-            joined = torch.cat([x.view(B, depth, -1), torch.stack(states, 1)], -1).view(B * depth, -1)
-            head = torch.sigmoid(self.confidence(joined).float()).view(B, depth).double().cpu().numpy()
+            joined = torch.cat([x, torch.stack(states, 1)], -1).flatten(0, 1)
+            head = torch.sigmoid(self.confidence(joined).float()).view(-1, depth).double().cpu().numpy()
         return Drafts(
             tokens=torch.stack(tokens, 1),
             rows=draws.rows,
@@ -111,6 +102,17 @@ class BlockDrafter:
             head=head,
             feature_ms=draws.feature_ms,
         )
+
+    def block(self, inputs: DraftInput, depth: int) -> tuple[Tensor, Tensor, Tensor]:
+        """The parallel pass: states [B, depth, H], the logits [B, depth, Q] and drive [B, depth, M] they give."""
+        B = len(inputs.slots)
+        batch = self.target.batch(inputs.slots, inputs.starts, [depth] * B)
+        turn = self.target.turns[batch.positions].unsqueeze(1)
+        x = self._rows(self.target.embedding[inputs.newest], inputs.states, depth)  # [B * depth, H]
+        for layer, i in zip(self.layers, self.key_layers, strict=True):
+            x = layer(x, turn, inputs.cache.keys[i], inputs.cache.values[i], batch)
+        x = rms_norm(x, self.final_norm, self.epsilon, self.target.native)
+        return x.view(B, depth, -1), self.head(x).view(B, depth, -1), self.markov_state(x).view(B, depth, -1)
 
     def _rows(self, embedding: Tensor, states: Tensor, depth: int) -> Tensor:
         """[B, H], [B, S * H] -> the block's input rows [B * depth, H]."""

@@ -1,0 +1,90 @@
+"""An audit of the engine's step, asked for: the process that makes it, and what it has said so far."""
+
+import contextlib
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any
+
+from avlab.config import RunConfig
+from avlab.workers.processes import PROJECT, end_tree, tail, worker_environment
+
+PROMPT = "What is the capital of France?"
+SOUND_RULES = ("adaptive", "adaptive:raw", "fixed:2", "maximum:0.2", "budget:earlier")
+UNSOUND_RULES = ("drawn:0.2", "budget:same-step", "noise:correction")
+
+
+class AuditFailed(RuntimeError):
+    """An audit that could not be made. The message is one sentence."""
+
+
+class AuditProcess:
+    """Makes an audit in a process of its own and keeps the newest row of each rule and seed."""
+
+    def __init__(
+        self,
+        rules: list[str],
+        seeds: list[int],
+        continuations: int,
+        prompt: str = PROMPT,
+        config: RunConfig | None = None,
+        K: int = 2,
+    ):
+        config = config or RunConfig.make()
+        self.progress: tuple[str, int, int] = ("starting", 0, 0)
+        self.rows: dict[tuple[str, int], dict[str, Any]] = {}
+        self.error = ""
+        self.done = threading.Event()
+        self._log = Path(tempfile.mkstemp(prefix="avlab-audit-", suffix=".log")[1])
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "avlab.workers.audit"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                cwd=PROJECT,
+                env=worker_environment(config),
+                start_new_session=True,
+            )
+        order = {
+            "config": config.model_dump(mode="json"),
+            "rules": rules,
+            "seeds": seeds,
+            "continuations": continuations,
+            "prompt": prompt,
+            "K": K,
+        }
+        assert self._process.stdin
+        with contextlib.suppress(OSError):
+            self._process.stdin.write(json.dumps(order) + "\n")
+            self._process.stdin.flush()
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        assert self._process.stdout
+        finished = False
+        for line in self._process.stdout:
+            said = json.loads(line)
+            if "progress" in said:
+                self.progress = tuple(said["progress"])
+            elif "found" in said:
+                self.rows[said["found"]["rule"], said["found"]["seed"]] = said["found"]
+            else:
+                self.error, finished = said.get("error", ""), True
+        if not finished and not self.error:
+            last = tail(self._log)
+            self.error = f"The audit's process ended ({last[-1].strip() if last else 'without a word'})."
+        self._process.wait()
+        self._log.unlink(missing_ok=True)
+        self.done.set()
+
+    def close(self) -> None:
+        """End the process, whatever it is doing."""
+        if not self.done.is_set():
+            self.error = "The audit was stopped."
+            end_tree(self._process.pid)
+            self.done.wait(10)

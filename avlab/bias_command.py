@@ -1,0 +1,220 @@
+"""`avlab bias`: when trimming bends the output, exactly, by sampling and on the engine."""
+
+import math
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from avlab import terminal
+from avlab.audit import PROMPT, SOUND_RULES, AuditFailed, AuditProcess
+from avlab.config import RunConfig
+from avlab.run_command import JSON
+from avlab.teaching.cases import Bias, bias, check_pair, distribution, parse_distribution, sampled_bias
+from avlab.teaching.rules import CaseError, parse_rule
+
+app = typer.Typer(
+    help="When trimming bends the output: exactly, by sampling, and on the running engine.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+Json = Annotated[bool, JSON]
+Normalise = Annotated[bool, typer.Option("--normalise", help="Scale probabilities that do not sum to one.")]
+
+
+@app.command("two-token")
+def two_token(
+    target: Annotated[float, typer.Option("--target", help="Target's probability of the first token.")] = 0.5,
+    draft: Annotated[float, typer.Option("--draft", help="Draft's probability of the first token.")] = 0.2,
+    rule: Annotated[str, typer.Option("--rule", help="As in `avlab bias exact`.")] = "drawn:0.5",
+    as_json: Json = False,
+) -> None:
+    """The example of the article: two tokens, and a draft that is verified only if its own probability is high."""
+    rows = []
+    for name, value in (("target", target), ("draft", draft)):
+        if not 0 <= value <= 1:
+            raise CaseError(f"--{name} is {value:g}: give a probability, from 0 to 1.")
+        rows.append(distribution((value, 1 - value), name))
+    _show(bias(*rows, parse_rule(rule)), as_json)
+
+
+@app.command()
+def exact(
+    target: Annotated[str, typer.Option("--target", help="Probabilities of the target's next token.")],
+    draft: Annotated[str, typer.Option("--draft", help="The row that the draft token is drawn from.")],
+    rule: Annotated[
+        str,
+        typer.Option(
+            "--rule",
+            help="drawn:t, maximum:t, entropy:t, margin:t, head-drawn:t, head-prefix:t (t from 0 to 1, or chance), "
+            "random:share, all, none",
+        ),
+    ] = "drawn:0.5",
+    positions: Annotated[
+        int, typer.Option("--positions", min=1, help="Draft positions, the same row at each.")
+    ] = 1,
+    tokens: Annotated[int, typer.Option("--tokens", min=1, help="Output tokens looked at together.")] = 1,
+    sample: Annotated[int, typer.Option("--sample", min=0, help="Draw so many outputs instead.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the sampled outputs.")] = 0,
+    normalise: Normalise = False,
+    as_json: Json = False,
+) -> None:
+    """What comes out for any target and draft row under a rule, and how many outputs an auditor would need."""
+    p, q = parse_distribution(target, "target", normalise), parse_distribution(draft, "draft", normalise)
+    check_pair(p, q)
+    named = parse_rule(rule)
+    if sample:
+        _show(sampled_bias(p, q, named, sample, seed, positions, tokens), as_json)
+    else:
+        _show(bias(p, q, named, positions, tokens), as_json)
+
+
+@app.command()
+def audit(
+    rule: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--rule",
+            help="adaptive[:head|raw], fixed:k, verify:k, none, maximum:t, entropy:t, margin:t, head:t, "
+            "budget:earlier, or "
+            "UNSOUND: drawn:t, budget:same-step, noise:correction; may be given again. "
+            "Default: some sound ones.",
+        ),
+    ] = None,
+    prompt: Annotated[
+        str, typer.Option("--prompt", help="What the user says; the answer's first tokens are audited.")
+    ] = PROMPT,
+    continuations: Annotated[
+        int, typer.Option("--continuations", min=100, help="Fresh ones for each rule and seed.")
+    ] = 20_000,
+    seeds: Annotated[
+        int, typer.Option("--seeds", min=1, help="So many audits of each rule, seeds 0, 1, ..")
+    ] = 1,
+    temperature: Annotated[
+        float, typer.Option("--temperature", help="Of target and drafter, above 0.")
+    ] = 1.0,
+    target: Annotated[str | None, typer.Option("--target", help="As in a run.")] = None,
+    drafter: Annotated[str | None, typer.Option("--drafter", help="As in a run; a block drafter.")] = None,
+    positions: Annotated[int, typer.Option("--positions", min=2, max=7, help="Draft positions K.")] = 2,
+    as_json: Json = False,
+) -> None:
+    """Audit the engine's step: fresh continuations of a prompt against the target's exact distribution, by a G-test.
+
+    One and two tokens, float32. The exit code is 1 where a sound rule is rejected, or an unsound one whose exact total
+    variation is 0.02 or more is not.
+    """
+    given = {"temperature": temperature, "target": target, "drafter": drafter}
+    config = RunConfig.make({name: value for name, value in given.items() if value is not None})
+    process = AuditProcess(
+        rule or list(SOUND_RULES), list(range(seeds)), continuations, prompt, config, positions
+    )
+    try:
+        with terminal.bar() as progress:
+            while not process.done.wait(0.2):
+                progress(*process.progress)
+    finally:
+        process.close()
+    if process.error:
+        raise AuditFailed(process.error)
+    rows = list(process.rows.values())
+    if as_json:
+        terminal.print_json({"prompt": prompt, "temperature": temperature, "audits": rows})
+    else:
+        _show_audits(rows)
+    if any(unexpected(row) for row in rows):
+        raise typer.Exit(1)
+
+
+def unexpected(row: dict[str, Any]) -> bool:
+    """Whether an audit's verdict is not what the rule deserves."""
+    if row["sound"]:
+        return row["rejected"]
+    return not row["rejected"] and (row["exact_total_variation"] or 0.0) >= NOTICEABLE
+
+
+NOTICEABLE = 0.02  # exact total variation from which on an audit must reject
+
+
+def _show_audits(rows: list[dict[str, Any]]) -> None:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    for name in (
+        "rule",
+        "seed",
+        "continuations",
+        "a second",
+        "exact TV",
+        "TV 1 token",
+        "floor",
+        "p, 1 token",
+        "p, 2 tokens",
+        "verdict",
+    ):
+        table.add_column(name, justify="left" if name in ("rule", "verdict") else "right")
+    for row in rows:
+        one, two, exact = row["one"], row["two"], row["exact_total_variation"]
+        verdict = ("[red]rejected[/red]" if row["rejected"] else "not rejected") + (
+            " (!)" if unexpected(row) else ""
+        )
+        table.add_row(
+            row["label"] if row["sound"] else f"[red]{row['label']}[/red]", str(row["seed"]),
+            f"{row['continuations']:,}",
+            f"{row['per_second']:,.0f}", "–" if exact is None else f"{exact:.4f}", f"{one['total_variation']:.4f}",
+            f"{one['noise_floor']:.4f}", f"{one['p_value']:.3g}", f"{two['p_value']:.3g}", verdict,
+        )  # fmt: skip
+    terminal.answers().print(table)
+    tests = rows[0]["tests"] if rows else 0
+    terminal.answers().print(f"Rejected: p < 0.01 after correction for {tests} tests.", soft_wrap=True)
+
+
+def _show(found: Bias, as_json: bool) -> None:
+    if as_json:
+        terminal.print_json(found.as_json())
+        return
+    V = len(found.draft)
+    length = round(math.log(len(found.target)) / math.log(V))
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    for name in (
+        "token" if length == 1 else "tokens",
+        "target",
+        *(["draft"] if length == 1 else []),
+        "output",
+        "change",
+    ):
+        table.add_column(name, justify="right")
+    order = sorted(range(len(found.target)), key=lambda x: -abs(found.output[x] - found.target[x]))
+    shown = sorted(order[:SHOWN]) if len(order) > SHOWN else range(len(order))
+    for x in shown:
+        p, o = found.target[x], found.output[x]
+        drafted = [f"{found.draft[x]:.4f}"] if length == 1 else []
+        table.add_row(name_of(x, V, length), f"{p:.4f}", *drafted, f"{o:.4f}", f"{o - p:+.4f}")
+    console = terminal.answers()
+    console.print(table)
+    if len(order) > SHOWN:
+        console.print(f"(the {SHOWN} outputs that changed most, of {len(order):,})")
+    console.print(_verdict(found), soft_wrap=True)
+
+
+SHOWN = 16  # rows of a table
+
+
+def _verdict(found: Bias) -> str:
+    said = f"{found.rule}: total variation {found.total_variation:.4g}"
+    if found.fit:
+        test = f"G-test on {found.fit.cells} cells: p = {found.fit.p_value:.3g}"
+        there, alone = found.fit.total_variation, found.fit.noise_floor
+        return (
+            f"{found.rule}, {found.fit.outputs:,} draws: {test}; total variation on them {there:.4g}, from "
+            f"sampling alone "
+            f"{alone:.4g}."
+        )
+    if math.isinf(found.sample_size):
+        why = "" if found.sound else " here, though this rule looks at the drawn token and bends other cases"
+        return f"{said}; the output is the target's{why}."
+    return f"{said}; UNSOUND: an auditor needs {found.sample_size:,.0f} outputs to notice (1 % level, power 90 %)."
+
+
+def name_of(number: int, V: int, length: int) -> str:
+    """An output as letters, or numbers where there are more tokens than letters."""
+    digits = [number // V**k % V for k in reversed(range(length))]
+    return "".join(chr(97 + x) for x in digits) if V <= 26 else " ".join(map(str, digits))

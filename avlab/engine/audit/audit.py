@@ -1,0 +1,211 @@
+"""An audit: continuations of one and two tokens by the engine's step, compared with the target's exact distribution."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from avlab.engine.audit.rules import AuditError, AuditRule, ByBudget, install
+from avlab.engine.audit.shared import LIKELY, SCRATCH, SharedDrafter, SharedTarget
+from avlab.engine.drafters.base import DraftInput
+from avlab.engine.engine import Engine, EngineConfig
+from avlab.engine.request import Request, Sequence
+from avlab.engine.target import Target
+from avlab.policies import Arm
+from avlab.speculation.auditing import Fit, fit
+from avlab.speculation.budget import survival
+from avlab.speculation.costs import CostTable
+from avlab.speculation.decision import Offer
+from avlab.speculation.exact import first_token, total_variation
+
+TOGETHER = 128  # continuations in a step
+FIRST_TOKENS = 48  # of the likeliest, whose pairs get cells of their own
+END = -1  # stands for the second token where the first one ends the text
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How often first tokens came, [V], and pairs in the cells that have one, the last cell for all others, [C + 1]."""
+
+    one: np.ndarray
+    two: np.ndarray
+
+
+class Audit:
+    """Fresh continuations of a prompt under a rule. temperature: of target and drafter alike, above 0.
+
+    The engine is an `Engine` like any other and each continuation a request in it, with noise of its own, whose prompt
+    is already in the cache. A continuation takes one step, or two where the first emits one token.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        drafter: SharedDrafter,
+        prompt: list[int],
+        rule: AuditRule,
+        temperature: float = 1.0,
+        seed: int = 0,
+        shared: SharedTarget | None = None,
+    ):
+        """shared: the target's rows behind this prompt, where another audit has computed some already."""
+        if len(prompt) < 2:
+            raise AuditError("The prompt has fewer than two tokens: give some words.")
+        if temperature <= 0:
+            raise AuditError(
+                "At temperature 0 there is one continuation and nothing to audit: give more than 0."
+            )
+        if rule.arm is not None and rule.arm.k > drafter.K:
+            raise AuditError(
+                f"The rule {rule.text} asks for {rule.arm.k} drafts; the audit makes {drafter.K}."
+            )
+        self.drafter, self.prompt, self.rule = drafter, prompt, rule
+        self.temperature, self.seed, self.made = temperature, seed, 0
+        cache = shared.cache if shared else target.new_cache(max(TOGETHER, SCRATCH))
+        self.shared = shared or SharedTarget(target, prompt, cache, drafter.state_layers)
+        drafter.share(self.shared)
+        costs = _costs(drafter.K)
+        self.engine = Engine(self.shared, drafter, costs, EngineConfig(slots=TOGETHER), Arm("none"), cache)
+        install(rule, self.engine, drafter)
+        self._law()
+        self._in_advance()
+        if isinstance(self.engine.policy, ByBudget):
+            self.engine.policy.set_cost(self._middling_cost())
+
+    def _in_advance(self) -> None:
+        """Rows behind every token that the target or the drafter may well say, computed many together."""
+        self.shared.rows_after(np.flatnonzero(np.maximum(self.one, self.draft_row()) > LIKELY))
+
+    def draft_row(self) -> np.ndarray:
+        """The row that the first draft token is drawn from, over the target's vocabulary, [V]."""
+        drafts = self.drafter.propose(self._inputs(np.full((1, self.drafter.K), 0.5)), self.drafter.K)
+        q = np.zeros(len(self.one))
+        q[self.drafter.vocabulary.ids.cpu().numpy()] = drafts.rows[0, 0].double().cpu().numpy()
+        return q / q.sum()
+
+    def _law(self) -> None:
+        """The target's exact distribution of the first token, [V], and of pairs in cells of their own, [C + 1]."""
+        V, ends = self.shared.config.vocabulary, self.shared.config.end_tokens
+        self.one = self.shared.law(np.zeros(1, dtype=np.int64), self.temperature)[0]
+        first = np.argsort(-self.one)[:FIRST_TOKENS]
+        first = first[~np.isin(first, list(ends))]
+        pairs = (
+            self.one[first, None] * self.shared.law(self.shared.rows_after(first), self.temperature)
+        ).ravel()
+        top = np.argsort(-pairs)[:198]
+        self.cell = {(int(first[i // V]), int(i % V)): number for number, i in enumerate(top.tolist())}
+        due = pairs[top]
+        for token in ends:
+            self.cell[token, END] = len(self.cell)
+            due = np.append(due, self.one[token])
+        self.two = np.append(due, max(0.0, 1.0 - due.sum()))
+
+    def continuations(self, count: int) -> Iterator[Counts]:
+        """So many fresh continuations, counted; yields the counts so far, which grow, after every few."""
+        counts = Counts(np.zeros(len(self.one), np.int64), np.zeros(len(self.two), np.int64))
+        while count > 0:
+            together = min(TOGETHER, count)
+            for first, second in self._together(together):
+                counts.one[first] += 1
+                counts.two[self.cell.get((first, second), -1)] += 1
+            count -= together
+            yield counts
+
+    def _together(self, count: int) -> list[tuple[int, int]]:
+        """Two tokens each of so many fresh continuations."""
+        engine, P = self.engine, len(self.prompt)
+        engine.states[:] = self.shared.before
+        sequences = []
+        for slot in sorted(engine.cache.acquire() for _ in range(count)):
+            # the prompt but for its last token is "the prompt", which is in the cache; that one is the newest
+            request = Request(
+                self.made,
+                self.prompt[:-1],
+                self.drafter.K + 3,
+                self.temperature,
+                seed=self.seed << 32 | self.made,
+            )
+            earlier = np.full(engine.K, np.nan)
+            sequences.append(Sequence(request, slot, list(self.prompt), earlier, cached=P - 1))
+            self.made += 1
+        engine.sequences = list(sequences)
+        while engine.sequences:
+            engine.step()
+            for sequence in [s for s in engine.sequences if len(s.tokens) >= P + 2]:
+                engine.cancel(sequence.request.id)
+        return [(s.tokens[P], s.tokens[P + 1] if len(s.tokens) > P + 1 else END) for s in sequences]
+
+    def fits(self, counts: Counts, tests: int) -> tuple[Fit, Fit]:
+        """G-tests of the first token and of the first two, each corrected for so many tests."""
+        return fit(counts.one, self.one, tests), fit(counts.two, self.two, tests)
+
+    @torch.inference_mode()
+    def exact_total_variation(self) -> float | None:
+        """Of the first token of one request by itself, exactly, by drafting every token that the drafter knows.
+
+        None for rules of several requests together, and for noise used twice.
+        """
+        if self.rule.kind in ("serving", "noise"):
+            return 0.0 if self.rule.sound else None
+        return total_variation(first_token(self.one, self.draft_row(), self._verified()), self.one)
+
+    def _middling_cost(self) -> float:
+        """The cost of drafts at which they are worth verifying after half of the first drafts, by chance."""
+        expected, chance = np.zeros(len(self.one)), self.draft_row()
+        for tokens, estimate in self._first_drafts():
+            expected[tokens] = 1 + survival(estimate).sum(axis=1)
+        order = np.argsort(expected)
+        return float(expected[order][np.searchsorted(np.cumsum(chance[order]), 0.5)])
+
+    def _verified(self) -> np.ndarray:
+        """For each token whether the first slot is verified when it is drafted, [V]."""
+        verified, K = np.zeros(len(self.one)), self.drafter.K
+        for tokens, estimate in self._first_drafts():
+            B = len(tokens)
+            alone = Offer(np.full(B, K), np.full((B, K), np.nan), np.zeros(B), 1, 1, 1)
+            policy = self.engine.policy
+            verified[tokens] = policy.admit(policy.decide(alone), estimate, alone).admitted > 0
+        return verified
+
+    def _first_drafts(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Every draft token behind the prompt, [B] at a time, and the rule's estimates when it is drawn, [B, K].
+
+        Each is drawn by the uniform that draws it.
+        """
+        drafter = self.drafter
+        q = self.draft_row()[drafter.vocabulary.ids.cpu().numpy()]
+        middle = np.cumsum(q) - q / 2
+        for some in np.array_split(np.arange(len(q)), -(-len(q) // 256)):
+            uniforms = np.full((len(some), drafter.K), 0.5)
+            uniforms[:, 0] = middle[some]
+            drafts = drafter.propose(self._inputs(uniforms), drafter.K)
+            yield drafts.tokens[:, 0].cpu().numpy(), self.engine.policy.estimate(drafts.feature, drafts.head)
+
+    def _inputs(self, uniforms: np.ndarray) -> DraftInput:
+        B, P, device = len(uniforms), len(self.prompt), self.shared.device
+        return DraftInput(
+            slots=list(range(B)),
+            starts=[P - 1] * B,
+            newest=torch.full((B,), self.prompt[-1], device=device),
+            states=self.shared.before.expand(B, -1),
+            temperature=torch.full((B,), self.temperature, device=device),
+            uniforms=torch.from_numpy(uniforms).to(device),
+            cache=self.engine.cache,
+            history=[],
+        )
+
+
+def _costs(K: int) -> CostTable:
+    """Step costs under which about half of the drafts are worth verifying, and in steps: convex they are not."""
+    tokens = np.arange(TOGETHER * (K + 1) + 1)
+    verify = [(int(n), 40.0 + 8.0 * (n // 8)) for n in tokens]
+    return CostTable.linear([(1, 1, 1.0), (TOGETHER, K, 2.0)], verify, TOGETHER, int(tokens[-1]), K=K)
+
+
+def timed(audit: Audit, count: int) -> Iterator[tuple[Counts, float]]:
+    """`Audit.continuations` with continuations a second so far."""
+    began = time.perf_counter()
+    for counts in audit.continuations(count):
+        yield counts, int(counts.one.sum()) / (time.perf_counter() - began)

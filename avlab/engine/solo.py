@@ -1,0 +1,45 @@
+"""One request served alone, for the playground: the others keep their cache slots and go on afterwards.
+
+Nothing of it reaches them: it has a cache slot and noise of its own, and teaches no policy.
+"""
+
+from collections import deque
+from typing import Any
+
+from avlab.engine.admission import Untaught
+from avlab.engine.request import Finished, Request
+from avlab.policies import Arm
+
+
+class Solo:
+    """Serves one request under an arm, between two steps of an engine's own service, until `close`.
+
+    Raises RequestError or PolicyError, and leaves the engine as it was, when that cannot be.
+    """
+
+    def __init__(self, engine: Any, request: Request, arm: Arm):
+        self.engine, self.request = engine, request
+        self._held = engine.sequences, engine.queue, engine.policy
+        engine.sequences, engine.queue = [], deque()
+        try:
+            engine.set_policy(arm)
+            engine.policy = Untaught(engine.policy)
+            engine.add(request)
+        except BaseException:
+            self._bring_back()
+            raise
+        engine.keeps_distributions = True
+
+    def step(self) -> Any:
+        """One step of the engine, which holds only this request; its report."""
+        return self.engine.step()
+
+    def close(self) -> Finished | None:
+        """Bring the others back. What was cut short is returned; None if the request had ended, or never ran."""
+        cancelled = self.engine.cancel(self.request.id)
+        self._bring_back()
+        return cancelled
+
+    def _bring_back(self) -> None:
+        engine, engine.keeps_distributions = self.engine, False
+        engine.sequences, engine.queue, engine.policy = self._held

@@ -1,0 +1,1 @@
+"""The parts of the Sampling bias page, one file each; none needs a worker but the audit."""

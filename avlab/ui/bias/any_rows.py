@@ -1,0 +1,158 @@
+"""Part 2: any target and draft row of up to eight tokens, under every rule."""
+
+import numpy as np
+import streamlit as st
+
+from avlab.figures import bias as figures
+from avlab.teaching.cases import LARGEST, bias, check_pair, parse_distribution, random_rows, typed
+from avlab.teaching.real_rows import recorded
+from avlab.teaching.rules import KINDS, CaseError, parse_rule
+from avlab.teaching.scenes import LETTERS
+from avlab.ui.bias import lesson
+from avlab.ui.chart import chart
+
+SOURCES = ("typed", "random", "rows of the real model")
+THRESHOLDS = np.linspace(0, 1, 51)
+FORMULAS = r"""
+Scores of a draft row $q$: the drawn token's $q(x)$; $\max_y q(y)$; $e^{-H(q)}$ with $H$ the entropy; $q_{(1)} -
+q_{(2)}$; a perfect head that knows the token, $\min(1, p(x)/q(x))$; a perfect head that knows only the prefix,
+$\sum_y \min(p(y), q(y))$. By threshold a slot is verified if its score is $t$ or more; by chance, with its score as
+probability; at random, with probability $t$.
+
+Total variation is $\tfrac12 \sum_y |o(y) - p(y)|$, the most by which the chance of any event differs. An auditor who
+tests $n$ outputs by chi-square sees a noncentral $\chi^2$ with noncentrality $n \sum_y (o(y)-p(y))^2 / p(y)$ and $V-1$
+degrees of freedom; the number given is the smallest $n$ that rejects at the 1 % level with probability 90 %.
+"""
+
+
+def draw() -> None:
+    """The part: rows from where the reader wants them, a table of rules, and how bias grows with the threshold."""
+    lesson.head(
+        "2 · Any distributions",
+        "Find rows for which the perfect head that knows the drawn token does most damage, and see how many outputs it "
+        "takes to notice a small one.",
+        "Every rule that looks at the drawn token bends the output, the better informed ones too; every rule of "
+        "the row "
+        "stays at zero.",
+    )
+    source = st.segmented_control(
+        "Rows", SOURCES, default=SOURCES[0], key="rows", bind="query-params", label_visibility="collapsed"
+    )
+    try:
+        target, draft, names = _rows(source or SOURCES[0])
+        check_pair(target, draft)
+    except CaseError as error:
+        st.error(str(error))
+        return
+    left, right = st.columns([2, 3])
+    way = left.segmented_control(
+        "Trimming", ["by threshold", "by chance"], default="by threshold", key="way", bind="query-params",
+        help="By chance: the score itself is the probability of being verified.",
+    )  # fmt: skip
+    cut = right.slider(
+        "Threshold t", 0.0, 1.0, 0.3, 0.01, key="cut", bind="query-params", disabled=way == "by chance"
+    )
+    ending = "chance" if way == "by chance" else f"{cut:g}"
+    rules = {kind.name: parse_rule(f"{name}:{ending}") for name, kind in KINDS.items()}
+    rules["random, without looking"] = parse_rule(f"random:{cut:g}")
+    found = {name: bias(target, draft, rule) for name, rule in rules.items()}
+    bend = [name for name, each in found.items() if each.total_variation > 1e-9] or ["none of them"]
+    case = f"any-{typed(target)}-{typed(draft)}-{ending}"
+    options = [*rules, "none of them"]
+    if not lesson.revealed(
+        case, "Which rules bend the output here?", options, bend, "The others decide by the row."
+    ):
+        return
+    left, right = st.columns(2)
+    worst = max(
+        (name for name in found if not rules[name].sound), key=lambda name: found[name].total_variation
+    )
+    with left:
+        chart(
+            figures.outputs(
+                names, target,
+                [
+                    (worst, found[worst].output, False),
+                    ("every rule of the row", found["maximum probability"].output, True),
+                ],
+            ),
+            "any-bars", "What comes out, exactly",
+            f"Grey is what is due. Red is the rule that bends most here: {worst}.",
+        )  # fmt: skip
+    with right:
+        chart(
+            figures.rows(names, target, draft),
+            "any-rows", "The rows", "Acceptance lives where both bars are: it is the mass that they share.",
+        )  # fmt: skip
+    _table(found)
+    if way != "by chance":
+        curves = {
+            kind.name: (_curve(target, draft, name), kind.sound)
+            for name, kind in KINDS.items()
+            if not kind.sound
+        }
+        curves["every rule of the row"] = (_curve(target, draft, "maximum"), True)
+        chart(
+            figures.over_thresholds(THRESHOLDS, curves, cut), "any-curves", "The same for every threshold",
+            "At 0 everything is verified and at 1 nearly nothing, and both are harmless. Between them the red "
+            "lines show "
+            "what each cut costs.",
+        )  # fmt: skip
+    lesson.formulas(FORMULAS)
+
+
+def _rows(source: str) -> tuple[np.ndarray, np.ndarray, list[str]]:
+    if source == SOURCES[1]:
+        columns = st.columns(3)
+        V = columns[0].slider("Tokens", 2, LARGEST, 4, key="V", bind="query-params")
+        sharp = columns[1].slider("Sharpness", 0.2, 5.0, 1.0, 0.1, key="sharp", bind="query-params")
+        seed = columns[2].number_input("Seed", 0, 10**6, 0, key="seed", bind="query-params")
+        target, draft = random_rows(V, sharp, int(seed))
+        return target, draft, list(LETTERS[:V])
+    if source == SOURCES[2]:
+        known = recorded()
+        prompt = st.selectbox("At the end of this prompt", list(known), key="prompt", bind="query-params")
+        rows = known[prompt or next(iter(known))]
+        st.caption(
+            "The default target's next-token distribution and the shipped drafter's first draft row, at "
+            "temperature 1: the "
+            "seven tokens that matter most, and all others taken together."
+        )
+        return rows.target, rows.draft, rows.names
+    left, right, third = st.columns([3, 3, 1.4], vertical_alignment="bottom")
+    scale = third.toggle("Normalise", key="normalise", bind="query-params")
+    given = left.text_input("Target", "0.5, 0.3, 0.2", key="target", bind="query-params")
+    target = parse_distribution(given or "", "target", scale)
+    given = right.text_input("Draft", "0.2, 0.7, 0.1", key="draft", bind="query-params")
+    draft = parse_distribution(given or "", "draft", scale)
+    if max(len(target), len(draft)) > LARGEST:
+        raise CaseError(f"This page draws up to {LARGEST} tokens: give fewer, or use `avlab bias exact`.")
+    return target, draft, list(LETTERS[: len(target)])
+
+
+def _curve(target: np.ndarray, draft: np.ndarray, kind: str) -> np.ndarray:
+    return np.array([bias(target, draft, parse_rule(f"{kind}:{t:g}")).total_variation for t in THRESHOLDS])
+
+
+def _table(found) -> None:
+    rows = [
+        {
+            "rule": name,
+            "looks at the drawn token": "no" if each.sound else "yes",
+            "total variation": "0" if each.total_variation < 1e-9 else f"{each.total_variation:.4f}",
+            "an auditor needs": lesson.needs(each.sample_size),
+            "verdict": "sound"
+            if each.sound
+            else "UNSOUND"
+            if each.total_variation > 1e-9
+            else "harmless here",
+        }
+        for name, each in found.items()
+    ]
+    st.markdown("#### Every rule")
+    st.dataframe(rows, hide_index=True, width="stretch")
+    st.caption(
+        "An auditor needs: independent outputs after which a chi-square test notices, at the 1 % level with "
+        "power 90 %. A "
+        "server makes thousands of tokens a second, so no bias is small for long."
+    )

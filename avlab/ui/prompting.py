@@ -1,0 +1,135 @@
+"""The playground's form and its buttons: what is asked of the worker, and how it is followed."""
+
+import time
+
+import streamlit as st
+
+from avlab.errors import is_ours
+from avlab.ui import host, settings
+from avlab.workers import messages as m
+
+EXAMPLES = {
+    "Arithmetic": "A shop sells pens at 3 for 2 euros. How much do 12 pens cost? Show each step.",
+    "Code": "Write a Python function that returns the n-th Fibonacci number, with a short docstring.",
+    "A list": "List the seven days of the week, one a line.",
+    "Verse": "Write four lines about the smell of rain.",
+    "Essay": "Why do people keep diaries? Answer in one paragraph.",
+}
+FOLLOW_SECONDS = 0.5  # between two looks at what arrived
+ANSWER_SECONDS = (
+    2.0  # that a button waits for what it asked for, so that the page need not be looked at again
+)
+
+
+def form(arm: str) -> None:
+    """What to serve. arm: the policy in force, which is the choice to begin with."""
+    names = list(EXAMPLES)
+    example = st.pills("Examples", names, default=names[0], key="example", label_visibility="collapsed")
+    with st.form("playground", border=True):
+        st.text_area(
+            "Prompt",
+            EXAMPLES.get(example or "", ""),
+            key=f"prompt-{example}",
+            height=90,
+            placeholder="Type a prompt.",
+        )
+        policy, temperature, top_p, seed, length = st.columns([2, 1, 1, 1, 1])
+        arms = list(dict.fromkeys([arm, *settings.SUGGESTED["policy"]]))
+        policy.selectbox("Policy", arms, key="playground-arm", accept_new_options=True)
+        temperature.number_input(
+            "Temperature", 0.0, 10.0, 1.0, 0.1, key="playground-temperature", help="0 is greedy."
+        )
+        top_p.number_input("Top-p", 0.01, 1.0, 1.0, 0.05, key="playground-top-p", help="1 keeps every token.")
+        seed.number_input(
+            "Seed", 0, 2**53 - 1, 0, 1, key="playground-seed", help="The same seed gives the same tokens."
+        )
+        length.number_input("Tokens, at most", 1, 1000, 80, 1, key="playground-length")
+        left, right, _ = st.columns([1, 1, 3])
+        left.form_submit_button(
+            "Step by step", type="primary", width="stretch", on_click=_ask, args=(True, example)
+        )
+        right.form_submit_button("Straight through", width="stretch", on_click=_ask, args=(False, example))
+    if problem := st.session_state.get("playground-refused"):
+        st.error(problem)
+
+
+def controls() -> None:
+    """The buttons of a generation in service, and a line that says how it is. Tells the worker that somebody looks."""
+    take = host.lab().tape.now
+    if take.active:
+        _send(m.Attend())
+    waits = take.state == "running" and bool(take.command and take.command.step_by_step)
+    one, two, three, _ = st.columns([1, 1, 1, 2])
+    one.button(
+        "Step", key="playground-step", icon=":material/skip_next:", width="stretch", disabled=not waits,
+        on_click=_send, args=(m.Advance(),),
+    )  # fmt: skip
+    two.button(
+        "Run on", key="playground-on", icon=":material/fast_forward:", width="stretch", disabled=not waits,
+        on_click=_send, args=(m.Advance(to_the_end=True),),
+    )  # fmt: skip
+    three.button(
+        "End", key="playground-end", icon=":material/close:", width="stretch", disabled=not take.active,
+        on_click=_send, args=(m.Leave(),),
+    )  # fmt: skip
+    st.markdown(_line(take))
+    if take.state == "refused":
+        st.error(take.said)
+
+
+ENDS = {"end": "It ended by itself", "length": "It reached its limit", "cancelled": "It was ended here"}
+
+
+def _line(take) -> str:
+    said = sum(len(step.tokens) for step in take.steps)
+    counted = f"{said} tokens in {len(take.steps)} steps under **{take.arm}**"
+    match take.state:
+        case "asked":
+            return ":violet-badge[asked] The worker will answer after its step."
+        case "running":
+            return f":violet-badge[the workload waits] {counted}"
+        case "ended":
+            note = f" {take.said}" if take.said else ""
+            return f":gray-badge[the workload goes on] {ENDS.get(take.finish, take.finish)}: {counted}.{note}"
+    return ""
+
+
+def _ask(step_by_step: bool, example: str | None) -> None:
+    state = st.session_state
+    command = m.Generate(
+        messages=[{"role": "user", "content": state[f"prompt-{example}"]}],
+        max_tokens=int(state["playground-length"]),
+        arm=state["playground-arm"] or "",
+        temperature=float(state["playground-temperature"]),
+        top_p=float(state["playground-top-p"]),
+        seed=int(state["playground-seed"]),
+        step_by_step=step_by_step,
+    )
+    state["playground-refused"] = ""
+    try:
+        host.lab().generate(command)
+    except Exception as error:
+        if not is_ours(error):
+            raise
+        state["playground-refused"] = str(error)
+        return
+    _await(host.lab().tape.now)
+
+
+def _send(command: m.Command) -> None:
+    before = host.lab().tape.now
+    try:
+        host.lab().supervisor.send(command)
+    except Exception as error:
+        if not is_ours(error):
+            raise
+        return  # the run has ended, and the page says so
+    if not isinstance(command, m.Attend):
+        _await(before)
+
+
+def _await(before) -> None:
+    """Until something has arrived, or for a moment."""
+    end = time.monotonic() + ANSWER_SECONDS
+    while host.lab().tape.now is before and time.monotonic() < end:
+        time.sleep(0.02)

@@ -1,0 +1,145 @@
+"""What comes between the workload's own steps: a window of full verification, and the playground."""
+
+import time
+from typing import Any
+
+from avlab.engine.admission import FullVerification, Untaught
+from avlab.engine.request import RequestError
+from avlab.policies import PolicyError
+from avlab.workers import messages as m
+from avlab.workers.playground import Generation
+
+MOST_WINDOW_STEPS = 100_000
+
+
+class Interludes:
+    """A server's window or generation, at most one at a time, and how long generations have held its workload."""
+
+    def __init__(self, server: Any):
+        self.server = server
+        self.window = 0  # steps left
+        self.generation: Generation | None = None
+        self.held_seconds, self.held_steps = 0.0, 0  # the workload's time stood still
+        self._generations = 0
+        self._later: list[m.Command] = []  # came during a generation
+        self._began, self._first_step, self._idle = 0.0, 0, 0.0
+
+    def obey(self, command: m.Command) -> bool:
+        """Take a command that concerns interludes, or that has to wait for the end of one; whether it was one."""
+        match command:
+            case m.Window(steps, teach) if self.generation is None:
+                self._begin_window(steps, teach)
+            case m.Generate():
+                self._generate(command)
+            case m.Advance() | m.Leave() | m.Attend():
+                if self.generation is not None:  # else it has ended meanwhile
+                    self.generation.obey(command)
+            case _ if self.generation is not None:
+                self._later.append(command)
+            case _:
+                return False
+        return True
+
+    def refusal(self) -> str:
+        """Why nothing may come between the workload's steps now, as a sentence; "" when something may."""
+        if self.server.conductor is not None:
+            return "An A/B is running, and nothing may come between its blocks: stop it first."
+        if self.generation is not None:
+            return "The playground is in use: wait for its end, or end it."
+        if self.window:
+            return f"A window of full verification is running: {self.window} steps are left."
+        return ""
+
+    # ---- the window ----------------------------------------------------------------------------------------
+
+    def _begin_window(self, steps: int, teach: bool) -> None:
+        server = self.server
+        problem = self.refusal()
+        if not server.report.K:
+            problem = "A window of full verification needs a drafter, and this run has none."
+        elif not 1 <= steps <= MOST_WINDOW_STEPS:
+            problem = f"A window of {steps} steps cannot be: give 1 to {MOST_WINDOW_STEPS:,}."
+        if problem:
+            server.order.event("warning", "window", problem)
+            return
+        server.begin_block(server.report.arm, "window", taught=teach)
+        policy = server.engine.policy
+        server.engine.policy = FullVerification(policy if teach else Untaught(policy), server.report.K)
+        self.window = steps
+
+    def count_step(self) -> None:
+        """The workload took a step: a window may end with it."""
+        if self.window:
+            self.window -= 1
+            if not self.window:
+                self.server.begin_block(self.server.report.arm, "serve")
+
+    # ---- the playground ------------------------------------------------------------------------------------
+
+    def _generate(self, command: m.Generate) -> None:
+        server = self.server
+        try:
+            if problem := self.refusal():
+                raise RequestError(problem)
+            arm = server.report.arm
+            self.generation = Generation(
+                command, server.engine, server.text, server.order.outbox.put, self._generations, arm
+            )
+        except (RequestError, PolicyError, *server.refusals) as error:
+            server.order.event("warning", m.PLAYGROUND, str(error))
+            return
+        self._generations += 1
+        self._after = arm
+        self._began, self._first_step = server.order.clock(), server.engine.step_number
+        self._idle = time.perf_counter()
+        server.report.begin_block(
+            server.engine.policy.arm,
+            m.PLAYGROUND,
+            server.engine.step_number,
+            server.workload.name,
+            taught=False,
+        )
+        server.order.state = m.PLAYGROUND
+        if server.config.keep_text:
+            server.prompts[self.generation.request.id] = self.generation.prompt
+
+    def turn(self) -> bool:
+        """Give the generation a step, or wait for its reader, or end it; whether there was one."""
+        generation, server = self.generation, self.server
+        if generation is None:
+            return False
+        if generation.over:
+            self.end_generation()
+        elif generation.waits:
+            server.report.flush()
+            server.order.outbox.wait(0.25)
+        else:
+            idle_ms = (time.perf_counter() - self._idle) * 1e3
+            report = generation.step()
+            server.order.step = server.engine.step_number
+            server.report.take(report, idle_ms)
+            self._idle = time.perf_counter()
+        return True
+
+    def end_generation(self) -> None:
+        """Report how the generation ended, if there is one, and let the workload go on."""
+        generation, server = self.generation, self.server
+        if generation is None:
+            return
+        finished = generation.close()
+        if generation.reason == "forgotten":
+            server.order.event(
+                "warning", m.PLAYGROUND, "The playground was left alone, so the workload goes on."
+            )
+        if finished is not None:
+            server.finish(finished)
+        else:
+            server.order.outbox.put(server.done(generation.request, "cancelled"))
+        self.generation = None
+        self.held_seconds += server.order.clock() - self._began
+        self.held_steps += server.engine.step_number - self._first_step
+        server.order.state = "paused" if server.paused else "serving"
+        server.begin_block(self._after, "serve")
+        later, self._later = self._later, []
+        for command in later:
+            server.obey(command)

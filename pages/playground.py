@@ -1,0 +1,81 @@
+"""Playground: a prompt of the reader's own, step by step."""
+
+import streamlit as st
+
+from avlab.ui import host, prompting, sidebar
+from avlab.ui.shown import page
+from avlab.ui.tokens import tokens
+from store import queries
+
+shown = page(
+    "Playground",
+    "What does one step do to one request: which draft tokens are made, verified, kept, and by which chances?",
+    without=sidebar.start_button,
+)
+lab = host.lab()
+status = lab.supervisor.status()
+
+
+def follow() -> None:
+    """The generation in service, or the last one."""
+    prompting.controls()
+    take = lab.tape.now
+    if take.steps:
+        tokens(take.steps, f"{status.run}{take.request}")
+
+
+if not status.alive:
+    st.info(
+        "The playground asks a model that is serving: press **Start a run**, and type a prompt here once it serves.",
+        icon=":material/play_circle:",
+    )
+    sidebar.start_button()
+elif sidebar.is_preparing(status):
+    st.info(
+        f"The worker is preparing ({status.state}). A prompt can be typed here in some seconds.", icon="⏳"
+    )
+else:
+    st.markdown(
+        "While your prompt is served **the workload waits**: its requests stay where they are and its clock stands "
+        "still. The estimator predicts and is not taught, and the run's rates leave this out."
+    )
+    with host.connection() as con:
+        keeps = queries.describe(con, status.run)["config"].get("keep_text")
+    st.caption(
+        "This run keeps text, so your prompts and every step of their tokens are stored with it."
+        if keeps
+        else "This run keeps no text: your prompt and its tokens are stored nowhere, and gone with the next prompt. "
+        "To look at them again later, start a run with the setting *Keep text*."
+    )
+    prompting.form(lab.tally.snapshot()["policy"])
+    st.fragment(follow, run_every=prompting.FOLLOW_SECONDS, key="follow")()
+
+with host.connection() as con:
+    found = queries.generations(con, shown.run)
+served_now = lab.tape.now.request if shown.live else 0
+kept = {each["request"]: each for each in found if each["request"] != served_now}
+if kept:
+    st.markdown("#### Earlier prompts of the run on show")
+    chosen = st.selectbox(
+        "Prompt",
+        list(reversed(kept)),
+        index=None,
+        placeholder="Choose one to look at it again",
+        format_func=lambda request: f"{-request}: {(kept[request]['prompt'] or 'cut short').strip()[:90]}",
+        label_visibility="collapsed",
+    )
+    if chosen is not None:
+        about = kept[chosen]
+        parts = [f"**{about['arm']}**"]
+        if about["finish"]:
+            parts += [
+                f"temperature {about['temperature']:g}",
+                f"top-p {about['top_p']:g}",
+                f"seed {about['seed']}",
+                f"{about['output_tokens']} tokens",
+            ]
+        st.markdown(" · ".join(parts))
+        with host.connection() as con:
+            tokens(queries.generation_steps(con, shown.run, chosen), f"{shown.run}{chosen}")
+elif not shown.live:
+    st.caption("No prompts of the playground are stored with this run. Only runs that keep text keep them.")

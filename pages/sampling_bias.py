@@ -1,0 +1,30 @@
+"""Sampling bias: why a better predictor can break sampling, exactly, by sampling, and on the running engine."""
+
+import streamlit as st
+
+from avlab.ui.bias import any_rows, audit, noise, scenes, two_tokens
+
+PARTS = {
+    "1 Two tokens": two_tokens.draw,
+    "2 Any distributions": any_rows.draw,
+    "3 Positions and steps": scenes.draw,
+    "4 Noise": noise.draw,
+    "5 The engine": audit.draw,
+}
+
+st.markdown("## Sampling bias")
+st.markdown(
+    "<p class='avlab-question'>Why can a better predictor of acceptance break sampling, and who would notice?</p>",
+    unsafe_allow_html=True,
+)
+left, right = st.columns([5, 1], vertical_alignment="center")
+part = left.segmented_control(
+    "Part",
+    list(PARTS),
+    default=next(iter(PARTS)),
+    key="part",
+    bind="query-params",
+    label_visibility="collapsed",
+)
+right.toggle("Quiz", key="quiz", bind="query-params", help="Say what you expect before the bars are shown.")
+PARTS[part or next(iter(PARTS))]()

@@ -1,0 +1,152 @@
+"""The audit runs the engine's own step, and tells sound rules from unsound ones."""
+
+import inspect
+
+import numpy as np
+import pytest
+import torch
+from tiny_models import write_block_drafter, write_llama
+
+from avlab.config import RunConfig
+from avlab.engine.audit import audit as module
+from avlab.engine.audit.audit import Audit
+from avlab.engine.audit.rules import AuditError, parse
+from avlab.engine.audit.shared import SharedDrafter, SharedTarget
+from avlab.engine.engine import Engine
+from avlab.engine.target import Target
+from avlab.policies import Arm, PolicyError
+from avlab.speculation.sampling import softmax
+from avlab.training.model import DrafterShape
+
+PROMPT = [1, 5, 7, 2, 9, 4]
+SERVING = ("none", "fixed:2", "verify:1", "adaptive", "adaptive:raw", "adaptive:head")
+SOUND = ("maximum:0.2", "entropy:0.1", "margin:0.05", "head:0.5", "budget:earlier")
+UNSOUND = ("drawn:0.15", "budget:same-step", "noise:correction")
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    path = write_llama(folder / "target", seed=3, sharpness=2.0)
+    shape = DrafterShape(
+        K=4, key_layers=(1, 2, 3), state_layers=(1, 2), input_width=24, markov_rank=8, draft_vocabulary=32
+    )
+    target = Target(path, torch.float32, length=128)
+    return target, SharedDrafter(write_block_drafter(folder / "block", path, shape), target, 2)
+
+
+def audited(models, rule, count=6000, seed=0, **settings):
+    audit = Audit(*models, PROMPT, parse(rule), seed=seed, **settings)
+    *_, counts = audit.continuations(count)
+    return audit, counts, audit.fits(counts, 2)
+
+
+def rejected(fits):
+    return min(fit.corrected for fit in fits) < 0.01
+
+
+def test_it_runs_the_step_that_serves(models, monkeypatch):
+    """The same function object, called once a step with nothing of it replaced, and no other way to a token."""
+    audit = Audit(*models, PROMPT, parse("fixed:2"))
+    assert type(audit.engine) is Engine and "step" not in vars(audit.engine)
+    for name in ("step", "_propose", "_verify", "_sample", "_extend", "_observe"):
+        assert getattr(audit.engine, name).__func__ is getattr(Engine, name)
+    steps, step = [], Engine.step
+    monkeypatch.setattr(Engine, "step", lambda engine: steps.append(engine) or step(engine))
+    next(audit.continuations(100))
+    assert steps and all(engine is audit.engine for engine in steps)
+    source = inspect.getsource(module)
+    assert "speculative_sample" not in source and ".draw(" not in source
+
+
+def test_rows_that_are_shared_are_the_targets_own(models):
+    target, drafter = models
+    shared = Audit(target, drafter, PROMPT, parse("none")).shared
+    texts = [PROMPT, *([*PROMPT, token] for token in (3, 60, 11))]
+    for text in texts:
+        cache, batch = target.new_cache(1), target.batch([0], [0], [len(text)])
+        with torch.inference_mode():
+            states, _ = target.forward(torch.tensor(text), batch, cache)
+            due = softmax(target.logits(states)[-1].numpy())
+        nodes = (
+            shared.rows_after(np.array(text[len(PROMPT) :]))
+            if len(text) > len(PROMPT)
+            else np.zeros(1, np.int64)
+        )
+        np.testing.assert_allclose(shared.law(nodes, 1.0)[0], due, atol=1e-6)
+
+
+def test_each_prefix_is_computed_once(models, monkeypatch):
+    computed, original = [], SharedTarget._compute
+    monkeypatch.setattr(
+        SharedTarget,
+        "_compute",
+        lambda self, tokens: computed.extend(tokens.tolist()) or original(self, tokens),
+    )
+    audited(models, "fixed:2", 2000)
+    assert len(computed) == len(set(computed)) <= 64
+
+
+@pytest.mark.parametrize("rule", [*SERVING, *SOUND])
+def test_sound_rules_are_not_rejected(models, rule):
+    audit, counts, fits = audited(models, rule)
+    assert parse(rule).sound and "UNSOUND" not in parse(rule).label
+    assert not rejected(fits), fits
+    assert counts.one.sum() == counts.two.sum() == 6000
+    assert audit.exact_total_variation() == pytest.approx(0, abs=1e-9)
+
+
+@pytest.mark.parametrize("rule", UNSOUND)
+def test_unsound_rules_are_rejected_and_marked(models, rule):
+    audit, _, fits = audited(models, rule, 12_000)
+    assert rejected(fits), (fits, audit.exact_total_variation())
+    assert parse(rule).label == f"UNSOUND {rule}"
+    assert str(audit.engine.policy.arm) == audit.engine.step().arm == f"UNSOUND {rule}"
+
+
+@pytest.mark.parametrize("rule", ["drawn:0.15", "budget:same-step"])
+def test_the_exact_total_variation_is_what_is_counted(models, rule):
+    audit, counts, _ = audited(models, rule, 15_000)
+    exact = audit.exact_total_variation()
+    measured = np.abs(counts.one / counts.one.sum() - audit.one).sum() / 2
+    assert exact > 0.015
+    assert measured == pytest.approx(exact, abs=0.015)
+
+
+def test_other_temperatures_and_seeds(models):
+    _, first, fits = audited(models, "fixed:2", 3000, seed=1, temperature=0.7)
+    assert not rejected(fits)
+    _, again, _ = audited(models, "fixed:2", 3000, seed=1, temperature=0.7)
+    _, other, _ = audited(models, "fixed:2", 3000, seed=2, temperature=0.7)
+    assert (first.one == again.one).all() and (first.one != other.one).any()
+
+
+@pytest.mark.parametrize("rule", UNSOUND)
+def test_serving_cannot_be_set_to_a_rule_that_is_not_sound(rule):
+    with pytest.raises(PolicyError):
+        Arm.parse(rule)
+    with pytest.raises(Exception, match="policy"):
+        RunConfig.make(policy=rule)
+
+
+@pytest.mark.parametrize(
+    ("rule", "sentence"),
+    [
+        ("best", "no rule 'best'"),
+        ("drawn:2", "from 0 to 1"),
+        ("drawn", "from 0 to 1"),
+        ("noise:loud", "no rule"),
+    ],
+)
+def test_what_is_no_rule_is_said(rule, sentence):
+    with pytest.raises(AuditError, match=sentence):
+        parse(rule)
+
+
+def test_what_cannot_be_audited_is_said(models):
+    with pytest.raises(AuditError, match="fewer than two tokens"):
+        Audit(*models, [1], parse("none"))
+    with pytest.raises(AuditError, match="temperature 0"):
+        Audit(*models, PROMPT, parse("none"), temperature=0.0)
+    with pytest.raises(AuditError, match="asks for 5 drafts"):
+        Audit(*models, PROMPT, parse("fixed:5"))

@@ -1,0 +1,94 @@
+"""Many random cases of every rule: sound ones keep the target, and sampling agrees with enumeration."""
+
+import numpy as np
+import pytest
+
+from avlab.speculation.admission_rules import (
+    SCORES,
+    by_cost,
+    by_score,
+    drawn_token_probability,
+    fixed,
+    ranked,
+    threshold,
+    with_exploration,
+)
+from avlab.speculation.auditing import pool
+from avlab.speculation.budget import first_peak
+from avlab.speculation.exact import Pair, output_distribution, target_law, total_variation
+from avlab.speculation.sampled import sample_outputs
+
+STEPPED = [1.0, 1.9, 1.9, 1.9, 2.8, 2.8, 2.8]
+SOUND = [score for score in SCORES.values() if score is not drawn_token_probability]
+
+
+def random_pair(random, V, K):
+    """A Markov or parallel pair whose rows may be sharp, flat or have zeros."""
+    sharpness = random.choice([0.2, 1.0, 5.0])
+    target, drafter = (
+        random.dirichlet(np.full(V, sharpness), V),
+        random.dirichlet(np.full(V, sharpness), (V, K)),
+    )
+    if random.random() < 0.3:
+        drafter[..., 0] = 0
+        drafter[drafter.sum(-1) == 0] = 1
+        drafter /= drafter.sum(axis=-1, keepdims=True)
+    return Pair.markov(target, drafter[:, 0], K) if random.random() < 0.6 else Pair.parallel(target, drafter)
+
+
+def sound_rules(random, K):
+    score, cut = SOUND[random.integers(len(SOUND))], random.random()
+    convex = np.cumsum(np.sort(random.uniform(0.1, 2, 2 * K + 1)))
+    return [
+        fixed(int(random.integers(K + 1))),
+        threshold(score, cut),
+        by_score(score),
+        with_exploration(threshold(score, cut), random.random()),
+        ranked(score, by_cost(STEPPED)),
+        ranked(score, by_cost(STEPPED, first_peak), earlier_budget=False),
+        ranked(score, by_cost(convex), earlier_budget=False),
+    ]
+
+
+def unsound_rules(random, K):
+    score = SOUND[random.integers(len(SOUND))]
+    return [
+        threshold(drawn_token_probability, random.random()),
+        by_score(drawn_token_probability),
+        ranked(score, by_cost(STEPPED), earlier_budget=False),
+        ranked(score, lambda _: K, chance_ties=True),
+    ]
+
+
+@pytest.mark.slow
+def test_sound_rules_are_exact_in_500_random_cases():
+    random = np.random.default_rng(11)
+    for case in range(500):
+        V, K, B = int(random.integers(2, 5)), int(random.integers(1, 4)), 1
+        if case % 5 == 0:
+            V, K, B = 2, min(K, 2), 2
+        pair, rules = random_pair(random, V, K), sound_rules(random, K)
+        starts = tuple(range(B))
+        length = 3 if B == 1 and V**K <= 16 else 2
+        output = output_distribution(pair, rules[case % len(rules)], starts, length)
+        assert total_variation(output, target_law(pair, starts, length)) < 1e-12, case
+
+
+@pytest.mark.slow
+def test_enumeration_agrees_with_200_000_draws_in_200_random_cases():
+    random = np.random.default_rng(5)
+    for case in range(200):
+        V, K, B = int(random.integers(2, 5)), int(random.integers(1, 4)), 1
+        if case % 6 == 0:
+            V, K, B = 2, min(K, 2), 2
+        K = min(K, 2) if V == 4 else K
+        pair = random_pair(random, V, K)
+        rules = sound_rules(random, K) + unsound_rules(random, K)
+        faults = [{}, {"draft_noise_again": True}, {"target_shares_noise": True}][case % 3 if case % 2 else 0]
+        rule, starts = rules[case % len(rules)], tuple(range(B))
+        exact = output_distribution(pair, rule, starts, 2, **faults).clip(0, 1)
+        counts = sample_outputs(pair, rule, 200_000, random, starts, 2, memory=1, **faults)
+        assert not counts[exact == 0].any(), case
+        seen, due = pool(counts, exact)  # cells that are too rare for a normal error are taken together
+        error = np.sqrt(due * (1 - due) / 200_000)
+        assert (np.abs(seen / 200_000 - due) <= 4 * error + 1e-9).all(), case

@@ -1,0 +1,80 @@
+"""The scenes show what they say: unsound rules bend the output, their repairs do not."""
+
+import numpy as np
+import pytest
+
+from avlab.speculation.exact import first_token, output_distribution
+from avlab.teaching import noise
+from avlab.teaching.cases import bias, pair_of, path_sums, paths, random_rows
+from avlab.teaching.real_rows import recorded, shortened
+from avlab.teaching.rules import KINDS, parse_rule
+from avlab.teaching.scenes import SCENES, names_of_outputs, outcomes, own_scene, sampled_outcomes, work_of
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_in_every_scene_the_unsound_rules_bend_and_the_sound_ones_do_not(name):
+    for outcome in outcomes(SCENES[name]()):
+        assert outcome.bends != outcome.arm.sound, outcome.arm.name
+        assert outcome.arm.sound == np.isinf(outcome.sample_size)
+
+
+def test_the_numbers_of_the_scenes():
+    first = {name: {o.arm.sound: o.token for o in outcomes(make())} for name, make in SCENES.items()}
+    np.testing.assert_allclose(first["drawn token"][False], [0.4, 0.6], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(first["same-step budget"][False], [0.75, 0.25], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(first["noise drawn again"][False], [0.4, 0.6], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(first["ties by chance"][False], [13 / 24, 11 / 24], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("size", [(2, 1, 1, 1), (3, 2, 1, 2), (2, 2, 2, 1)])
+def test_own_tables_and_their_sampled_form(size):
+    V, K, requests, length = size
+    scene = own_scene(V, K, requests, length, 1.0, 3, 0.5)
+    exact, drawn = outcomes(scene), sampled_outcomes(scene, 4000)
+    assert work_of(scene) >= V ** (K * requests)
+    assert len(names_of_outputs(V, length, requests)) == len(exact[0].due)
+    for one, other in zip(exact, drawn, strict=True):
+        assert not (one.arm.sound and (one.bends or other.bends)), one.arm.name
+        assert np.abs(one.joint - other.joint).max() < 0.05
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("ending", ["0.35", "chance"])
+def test_paths_and_the_closed_form_add_up_to_the_enumeration(kind, ending):
+    rule = parse_rule(f"{kind}:{ending}")
+    for seed in range(5):
+        target, draft = random_rows(4, 1.5, seed)
+        found = paths(target, draft, rule)
+        exact = output_distribution(pair_of(target, draft), rule.make(target))
+        assert sum(path.chance for path in found) == pytest.approx(1)
+        np.testing.assert_allclose(path_sums(found, 4), exact, atol=1e-12)
+        verified = np.array(
+            [sum(p.chance for p in found if p.drafted == x and p.fate != "not verified") for x in range(4)]
+        )
+        np.testing.assert_allclose(first_token(target, draft, verified / draft), exact, atol=1e-12)
+
+
+def test_a_redrawn_place_bends_the_long_run():
+    np.testing.assert_allclose(noise.shares_by_place(6, again=False), 0.5, atol=1e-12)
+    assert noise.shares_by_place(6, again=True)[5] == pytest.approx(0.526, abs=1e-9)
+    (fresh, error), (again, _) = (noise.long_run(2000, 60, 1, mode) for mode in (False, True))
+    assert abs(fresh - 0.5) < 4 * error and again == pytest.approx(0.5105, abs=4 * error)
+
+
+def test_a_correction_that_races_with_the_drafts_noise():
+    fresh, shared = (
+        noise.raced_outputs([0.6, 0.3, 0.1], [0.2, 0.2, 0.6], 200_000, 0, s) / 200_000 for s in (0, 1)
+    )
+    np.testing.assert_allclose(fresh, [0.6, 0.3, 0.1], atol=0.005)
+    assert shared[0] > 0.63
+
+
+def test_rows_of_the_real_model_make_a_case():
+    for prompt, rows in recorded().items():
+        assert prompt and len(rows.names) == len(rows.target) == len(rows.draft) == 8
+        assert rows.target.sum() == pytest.approx(1, abs=1e-5) and rows.draft.sum() == pytest.approx(
+            1, abs=1e-5
+        )
+        assert bias(rows.target, rows.draft, parse_rule("maximum:0.2")).total_variation < 1e-12
+    ids, p, q = shortened(np.full(50, 0.02), np.eye(50)[7])
+    assert ids[0] == 7 and p.sum() == pytest.approx(1) and q[0] == 1
