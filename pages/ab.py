@@ -31,7 +31,7 @@ def draw() -> None:
                 "The run on show has no A/B in it: stop it, and set one up above.", icon=":material/science:"
             )
             return
-        answer = host.feed(shown.run).now_and_then("ab", lambda: analyse(con, shown.run))
+        answer = host.feed(shown.run).now_and_then(("ab", shown.live), lambda: analyse(con, shown.run))
     done, plan = answer["rounds"], answer["plan"]
     length = f"{plan['length']:g} {plan['unit']}"
     st.markdown(

@@ -45,7 +45,9 @@ def draw() -> None:
                 icon=":material/science:",
             )
             return
-        answer = host.feed(shown.run).now_and_then("frontier", lambda: analyse_frontier(con, shown.run))
+        answer = host.feed(shown.run).now_and_then(
+            ("frontier", shown.live), lambda: analyse_frontier(con, shown.run)
+        )
     points, plan = answer["points"], answer["plan"]
     if shown.live:
         total = len(plan["arms"]) * (plan["rounds"] + answer["repeats"])
