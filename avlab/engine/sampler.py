@@ -138,7 +138,7 @@ class TargetRows:
         if len(fresh):
             token[fresh] = draw_rows(self.scaled, row[fresh], self.normaliser, uniforms[fresh])
         if len(again):
-            p = (self.scaled[row[again]] - self.normaliser[row[again], None]).exp()
+            p = self.scaled[row[again]].sub_(self.normaliser[row[again], None]).exp_()
             token[again] = draw(excess(p, None, drafts, draft_row[again], position[again]), uniforms[again])
         if len(cut):
             columns, p = self.tokens[place[cut]], self.masses[place[cut]].clone()
@@ -156,7 +156,8 @@ def excess(p: Tensor, columns: Tensor | None, drafts: Drafts | None, request, po
     """What a correction is drawn from; p itself where p and q differ by rounding alone and nothing is left of p - q."""
     assert drafts is not None  # something was rejected
     left = residual(p, columns, drafts, request, position)
-    return torch.where(left.sum(1, keepdim=True) > 0, left, p)
+    some = left.sum(1, keepdim=True) > 0
+    return left if bool(some.all()) else torch.where(some, left, p)
 
 
 def residual(p: Tensor, columns: Tensor | None, drafts: Drafts, request: Tensor, position: Tensor) -> Tensor:
