@@ -14,7 +14,7 @@ RATE = "() => document.querySelector('[data-testid=stMain] [data-testid=stMetric
 RANGE = "() => document.querySelector(\".avlab-chart[data-key='throughput']\").layout.xaxis.range.map(Number)"
 POINTS = """() => {
   const chart = document.querySelector(".avlab-chart[data-key='throughput']");
-  return chart && chart.data ? chart.calcdata[0].length : 0;
+  return chart?.calcdata?.[0]?.length ?? 0;
 }"""
 
 
