@@ -10,7 +10,7 @@ import pytest
 pytestmark = pytest.mark.browser
 
 DRAWN = ".avlab-chart[data-key='throughput'] .main-svg"
-RATE = "() => document.querySelector('[data-testid=stMain] [data-testid=stMetricValue]').innerText"
+RATE = "() => document.querySelector('[data-testid=stMain] [data-testid=stMetricValue]')?.innerText ?? ''"
 RANGE = "() => document.querySelector(\".avlab-chart[data-key='throughput']\").layout.xaxis.range.map(Number)"
 POINTS = """() => {
   const chart = document.querySelector(".avlab-chart[data-key='throughput']");
@@ -50,7 +50,7 @@ def zoom(page):
 def test_start_watch_zoom_and_stop(dashboard, page):
     start(page, dashboard.url)
     changes(page, RATE)
-    page.wait_for_function(f"() => ({POINTS})() > 5")
+    page.wait_for_function(f"() => ({POINTS})() > 5", timeout=60_000)
     page.evaluate("() => { document.querySelector(\".avlab-chart[data-key='throughput']\").marked = true }")
     zoom(page)
     page.wait_for_function(
