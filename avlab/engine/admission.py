@@ -5,6 +5,7 @@ what earlier steps and coins say; `estimate` once the draft is there; `admit`, t
 mathematics stands in `avlab.speculation.decision`.
 """
 
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
 
@@ -116,6 +117,11 @@ class AdaptiveVerification:
 class Untaught:
     """Decides as another policy does, and leaves what that one has learnt, and its steps to a refit, as they are."""
 
+    arm: Arm
+    decide: Callable[[Offer], Decision]
+    estimate: Callable[[np.ndarray, np.ndarray | None], np.ndarray | None]
+    admit: Callable[[Decision, np.ndarray | None, Offer], Admission]
+
     def __init__(self, policy: "Policy"):
         policy = copy(policy)  # what deciding changes, the running mean, changes here alone
         self.arm, self.decide = policy.arm, policy.decide
@@ -132,6 +138,11 @@ class Untaught:
 
 class FullVerification:
     """A window: drafts K and verifies all of them, while another policy predicts and, if wanted, learns."""
+
+    arm: Arm
+    estimate: Callable[[np.ndarray, np.ndarray | None], np.ndarray | None]
+    observe: Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], None]
+    end_step: Callable[[], Refit | None]
 
     def __init__(self, policy: "Policy", K: int):
         self.arm, self.K = policy.arm, K
