@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import torch
@@ -67,7 +68,8 @@ class Audit:
         self.shared = shared or SharedTarget(target, prompt, cache, drafter.state_layers)
         drafter.share(self.shared)
         costs = _costs(drafter.K)
-        self.engine = Engine(self.shared, drafter, costs, EngineConfig(slots=TOGETHER), Arm("none"), cache)
+        stands_in = cast(Target, self.shared)  # for all that a step asks of a target
+        self.engine = Engine(stands_in, drafter, costs, EngineConfig(slots=TOGETHER), Arm("none"), cache)
         install(rule, self.engine, drafter)
         self._law()
         self._in_advance()
@@ -81,6 +83,7 @@ class Audit:
     def draft_row(self) -> np.ndarray:
         """The row that the first draft token is drawn from, over the target's vocabulary, [V]."""
         drafts = self.drafter.propose(self._inputs(np.full((1, self.drafter.K), 0.5)), self.drafter.K)
+        assert drafts.rows is not None  # a block drafter has logits
         q = np.zeros(len(self.one))
         q[self.drafter.vocabulary.ids.cpu().numpy()] = drafts.rows[0, 0].double().cpu().numpy()
         return q / q.sum()
@@ -169,7 +172,7 @@ class Audit:
             verified[tokens] = policy.admit(policy.decide(alone), estimate, alone).admitted > 0
         return verified
 
-    def _first_drafts(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def _first_drafts(self) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
         """Every draft token behind the prompt, [B] at a time, and the rule's estimates when it is drawn, [B, K].
 
         Each is drawn by the uniform that draws it.
@@ -181,7 +184,8 @@ class Audit:
             uniforms = np.full((len(some), drafter.K), 0.5)
             uniforms[:, 0] = middle[some]
             drafts = drafter.propose(self._inputs(uniforms), drafter.K)
-            yield drafts.tokens[:, 0].cpu().numpy(), self.engine.policy.estimate(drafts.feature, drafts.head)
+            estimate = self.engine.policy.estimate(drafts.feature, drafts.head)
+            yield drafts.tokens[:, 0].cpu().numpy(), estimate
 
     def _inputs(self, uniforms: np.ndarray) -> DraftInput:
         B, P, device = len(uniforms), len(self.prompt), self.shared.device

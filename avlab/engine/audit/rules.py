@@ -7,6 +7,7 @@ noise:correction, noise:redrawn                                      UNSOUND: no
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -79,10 +80,12 @@ def install(rule: AuditRule, engine: Engine, drafter: SharedDrafter) -> None:
         engine.set_policy(rule.arm)
     elif rule.kind == "noise":
         engine.set_policy(Arm("fixed", k=engine.K))
-        engine.policy.arm = rule.label
+        marked: Any = engine.policy
+        marked.arm = rule.label
         engine.uniforms = _correction_shares_noise
     else:
-        engine.policy = ByRow(rule, drafter) if rule.kind != "budget" else ByBudget(rule, drafter)
+        policy: Any = ByRow(rule, drafter) if rule.kind != "budget" else ByBudget(rule, drafter)
+        engine.policy = policy
 
 
 class ByRow:

@@ -158,8 +158,10 @@ class SharedDrafter(BlockDrafter):
         self.shared = shared
         self.known: dict[tuple[int, int, int], int] = {}  # (start, newest token, depth) -> row of the tables
         H, M, Q = shared.config.hidden, self.markov_carry.out_features, len(self.vocabulary.ids)
-        sizes, kind = (H, Q, M), {"dtype": shared.dtype, "device": shared.device}
-        self.tables = [torch.empty(KEPT + SCRATCH, self.K, size, **kind) for size in sizes]
+        self.tables = [
+            torch.empty(KEPT + SCRATCH, self.K, size, dtype=shared.dtype, device=shared.device)
+            for size in (H, Q, M)
+        ]
 
     def propose(self, inputs: DraftInput, depth: int) -> Drafts:
         self.last = super().propose(inputs, depth)
