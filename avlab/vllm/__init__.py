@@ -1,0 +1,29 @@
+"""Everything that concerns vLLM, and nothing that imports it: the lab starts, attaches and advises without it.
+
+    serve_line.py   a `vllm serve` command as data: read, changed, printed
+    presets/        the systems the method was published with, one TOML file each
+    settings.py     what decides whether adaptive verification starts, from a command or from a running server
+    doctor/         the gates and cautions over such settings and a machine
+    metrics.py      the text of /metrics, and what it says of an interval
+    server.py       a server somebody else started: its endpoints, its key, its sentences
+    attach.py       that server's run: intervals as frames
+
+Imports are absolute throughout, so that `vllm` is always the package of that name and this folder always `avlab.vllm`.
+"""
+
+PACKAGE = "vllm"
+SERVED = "0.33.0"  # the version that requirements-gpu.txt installs
+
+
+class VllmError(RuntimeError):
+    """Something about vLLM that the reader must know. The message is one sentence."""
+
+
+class NotInstalled(VllmError):
+    """vLLM is needed and is not there."""
+
+    def __init__(self, what: str):
+        super().__init__(
+            f"vLLM is not installed in this environment, and {what} needs it: pip install -r requirements-gpu.txt on a "
+            "machine with a GPU."
+        )

@@ -1,0 +1,154 @@
+"""A `vllm serve` command as data. Which names exist is vLLM's to say; here they are only read and written."""
+
+import json
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from avlab.vllm import VllmError
+
+SHORT = {
+    "-tp": "tensor-parallel-size", "-pp": "pipeline-parallel-size", "-dp": "data-parallel-size",
+    "-dcp": "decode-context-parallel-size", "-n": "nnodes", "-cc": "compilation-config", "-sc": "speculative-config",
+    "-ac": "attention-config", "-ep": "enable-expert-parallel",
+}  # fmt: skip
+SPECULATIVE = "speculative-config"
+SHORTHANDS = {"spec-method": "method", "spec-model": "model", "spec-tokens": "num_speculative_tokens"}
+
+
+class ServeLineError(VllmError):
+    """A command that cannot be read. The message is one sentence."""
+
+
+@dataclass(frozen=True)
+class ServeLine:
+    """A server's command.
+
+    arguments: by name without dashes, "max-num-seqs"; True and False are flags ("no-" in front for False), a mapping is
+    a JSON argument. environment: variables that it is started with.
+    """
+
+    model: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def speculative(self) -> dict[str, Any]:
+        """The speculative configuration; empty without speculation."""
+        return dict(self.arguments.get(SPECULATIVE) or {})
+
+    def words(self) -> list[str]:
+        """The command's words, as `exec` takes them; the environment is apart."""
+        found = ["vllm", "serve", self.model]
+        for name, value in self.arguments.items():
+            if isinstance(value, bool):
+                found.append(f"--{name}" if value else f"--no-{name}")
+            elif isinstance(value, Mapping):
+                found += [f"--{name}", json.dumps(value)]
+            elif isinstance(value, list):
+                found += [f"--{name}", *map(str, value)]
+            else:
+                found += [f"--{name}", str(value)]
+        return found
+
+    def shell(self) -> str:
+        """The command for a shell, one argument a line, its environment in front."""
+        variables = "".join(f"{name}={shlex.quote(value)} " for name, value in self.environment.items())
+        words = self.words()
+        lines, at = [" ".join(shlex.quote(word) for word in words[:3])], 3
+        while at < len(words):
+            end = at + 1
+            while end < len(words) and not words[end].startswith("--"):
+                end += 1
+            lines.append(" ".join(shlex.quote(word) for word in words[at:end]))
+            at = end
+        return variables + " \\\n  ".join(lines)
+
+    @classmethod
+    def parse(cls, text: str | Iterable[str]) -> "ServeLine":
+        """A command from a line or its words, with or without "vllm serve" and variables in front.
+
+        Raises ServeLineError where a word has no place.
+        """
+        try:
+            words = shlex.split(text, comments=True) if isinstance(text, str) else list(text)
+        except ValueError as error:
+            raise ServeLineError(f"The command cannot be read ({error}): check its quotes.") from None
+        environment: dict[str, str] = {}
+        while words and _is_variable(words[0]):
+            name, _, value = words.pop(0).partition("=")
+            environment[name] = value
+        if words[:2] == ["vllm", "serve"]:
+            words = words[2:]
+        model, last = "", ""
+        arguments: dict[str, Any] = {}
+        while words:
+            word = words.pop(0)
+            if not word.startswith("-"):
+                if model:
+                    _append(arguments, last, word)
+                model = model or word
+                continue
+            name, equals, value = word.partition("=")
+            follows = bool(words) and not words[0].startswith("-")
+            given: Any = value if equals else words.pop(0) if follows else True
+            last = _put(arguments, name, given)
+        model = str(arguments.pop("model", model))
+        if not model:
+            raise ServeLineError(
+                "The command names no model: give it as `vllm serve MODEL --name value ...`."
+            )
+        return cls(model, arguments, environment)
+
+
+def _is_variable(word: str) -> bool:
+    name, equals, _ = word.partition("=")
+    return bool(equals) and name.isidentifier()
+
+
+def _append(arguments: dict[str, Any], name: str, word: str) -> None:
+    """One more value of an argument that takes several."""
+    before = arguments.get(name)
+    if before is None or isinstance(before, (bool, dict)):
+        raise ServeLineError(
+            f"{word!r} stands where an argument was expected: one model, then --names and their values."
+        )
+    arguments[name] = [*(before if isinstance(before, list) else [before]), _value(name, word)]
+
+
+def _put(arguments: dict[str, Any], name: str, value: Any) -> str:
+    """One argument, and its full name. Dotted names, and shorthands of the speculative configuration, become parts of
+    a mapping."""
+    head, *inner = name.split(".")
+    head = SHORT.get(head, head.lstrip("-").replace("_", "-"))
+    if head in SHORTHANDS:
+        head, inner = SPECULATIVE, [SHORTHANDS[head]]
+    if head.startswith("no-") and value is True:
+        head, value = head[3:], False
+    value = _value(head, value)
+    if not inner:
+        arguments[head] = value
+        return head
+    place = arguments.setdefault(head, {})
+    for key in inner[:-1]:
+        place = place.setdefault(key, {}) if isinstance(place, dict) else {}
+    if not isinstance(place, dict):
+        raise ServeLineError(f"--{head} is given both as a value and by its parts: give it once.")
+    place[inner[-1]] = value
+    return head
+
+
+def _value(name: str, text: Any) -> Any:
+    """A mapping where the text is a JSON object, whole numbers and yes or no as such, else the text."""
+    if not isinstance(text, str):
+        return text
+    if text.startswith("{"):
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            raise ServeLineError(f"--{name} holds JSON that cannot be read ({error}).") from None
+    known = {"true": True, "false": False}
+    if text.lower() in known:
+        return known[text.lower()]
+    return int(text) if text.lstrip("-").isdigit() else text
