@@ -1,16 +1,21 @@
 """The native operations against their plain forms, in every shape that serving gives them."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
 
-from avlab.engine.cache import Batch
+from avlab.engine import native
+from avlab.engine.cache import Batch, KVCache
+from avlab.engine.checkpoint import ModelConfig, Weights
 from avlab.engine.drafters.draws import Draws
 from avlab.engine.linear import Linear
 from avlab.engine.native import native_for
-from avlab.engine.rows import above, draw_rows, log_sum_exp
-from avlab.engine.target import attend, rotate
+from avlab.engine.rows import draw_rows, log_sum_exp
+from avlab.engine.sampler import SamplingParameters, nucleus
+from avlab.engine.target import Layer, Stack, attend, rotate
 
 CPU = torch.device("cpu")
 
@@ -70,13 +75,13 @@ def test_attention_of_ragged_requests_through_the_cache(dtype, D, KV, share):
     plain_values[grouped.slot_of_row, :, grouped.positions] = plain[:, H + KV :]
     expected = torch.cat([attend(qk[:, :H], plain_keys, plain_values, group) for group in grouped.groups])
 
-    native, batch = native_for(dtype, CPU), Batch.build(slots, starts, counts, dtype, CPU, narrow=8)
+    operations, batch = native_for(dtype, CPU), Batch.build(slots, starts, counts, dtype, CPU, narrow=8)
     assert len(batch.begins) == 5 and [(g.start, g.stop) for g in batch.groups] == [(14, 54)]
-    native.rotate(qkv, turn, batch.slot_of_row, batch.positions, keys, values)
+    operations.rotate(qkv, turn, batch.slot_of_row, batch.positions, keys, values)
     close(keys, plain_keys, dtype)
     close(values, plain_values, dtype)
     out = torch.full((N, H * D), float("nan"), dtype=dtype)
-    native.attend(qkv, keys, values, batch, out)
+    operations.attend(qkv, keys, values, batch, out)
     wide = torch.zeros(N, dtype=torch.bool)
     wide[14:54] = True
     assert bool(out[wide].isnan().all())  # rows of a wide request are somebody else's
@@ -103,15 +108,85 @@ def test_draws_at_every_temperature(dtype, Q, monkeypatch):
 
 
 def test_damaged_logits_stay_inside_their_row(dtype):
-    native, q = native_for(dtype, CPU), torch.zeros(3, 300)
+    q = torch.zeros(3, 300)
     logits = torch.full((1, 300), float("nan"), dtype=dtype)
-    column, _ = native.draw(logits, torch.ones(1), torch.tensor([[0.5]], dtype=torch.float64)[:, 0], q[1:2])
+    column, _ = native_for(dtype, CPU).draw(
+        logits, torch.ones(1), torch.tensor([[0.5]], dtype=torch.float64)[:, 0], q[1:2]
+    )
     assert 0 <= int(column) < 300
     assert bool((q[[0, 2]] == 0).all())
 
 
+@pytest.mark.parametrize("bias", [False, True])
+def test_layers_in_one_call(dtype, bias):
+    """Three layers over ragged requests: by one call, and operation by operation without native ones."""
+    config = ModelConfig(
+        vocabulary=10, hidden=192, intermediate=200, layers=3, heads=6, kv_heads=2, head_dim=64,
+        norm_epsilon=1e-5, rope_theta=1e4, rope_scaling=(), max_positions=64, tied_embeddings=True,
+        end_tokens=(0,),
+    )  # fmt: skip
+    torch.manual_seed(0)
+    shapes = {"self_attn.q_proj": (384, 192), "self_attn.k_proj": (128, 192), "self_attn.v_proj": (128, 192)}
+    shapes |= {"self_attn.o_proj": (192, 384), "mlp.gate_proj": (200, 192), "mlp.up_proj": (200, 192)}
+    shapes |= {"mlp.down_proj": (192, 200)}
+    weights = Weights(Path("none"), {})
+    for i in range(3):
+        for name, (out, inputs) in shapes.items():
+            weights[f"{i}.{name}.weight"] = (torch.randn(out, inputs) * inputs**-0.5).to(dtype)
+            if bias:
+                weights[f"{i}.{name}.bias"] = torch.randn(out).to(dtype)
+        for name in ("input_layernorm", "post_attention_layernorm"):
+            weights[f"{i}.{name}.weight"] = torch.rand(192).to(dtype)
+    batch = Batch.build([0, 2, 3], [0, 7, 30], [2, 1, 8], dtype, CPU, narrow=8)
+    turn = torch.polar(torch.ones(11, 1, 32), torch.rand(11, 1, 32) * 6)
+    x = torch.randn(11, 192).to(dtype)
+    caches = KVCache(3, 4, 2, 64, 64, dtype, CPU), KVCache(3, 4, 2, 64, 64, dtype, CPU)
+    outputs = []
+    for cache in caches:
+        for layer, (key, value) in enumerate(zip(cache.keys, cache.values, strict=True)):
+            generator = torch.Generator().manual_seed(layer)
+            key.copy_(torch.randn(key.shape, generator=generator))
+            value.copy_(torch.randn(value.shape, generator=generator))
+        layers = [Layer(weights, str(i), config) for i in range(3)]
+        for layer in layers:
+            layer.native = native_for(dtype, CPU)
+        stack = Stack(layers, cache.keys, cache.values)
+        if not stack.most_rows >= 11:
+            pytest.skip("this processor's products of this dtype are not native ones")
+        if outputs:
+            stack.most_rows = 0
+        outputs.append(stack(x.clone(), turn, batch))
+    close(*outputs, dtype, scale=3000 if dtype == torch.bfloat16 else 1)
+    close(caches[0].keys[2], caches[1].keys[2], dtype, scale=3000 if dtype == torch.bfloat16 else 1)
+    assert not torch.equal(outputs[0], x)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_cut_of_a_nucleus(seed, monkeypatch):
+    """Kept tokens and masses, also with equal logits, floors that must fall, k beyond the row, and rows left out."""
+    if native_for(torch.float32, CPU) is None:
+        pytest.skip("there is no compiler on this machine")
+    generator = torch.Generator().manual_seed(seed)
+    V = [7, 64, 1000, 49_152][seed % 4]
+    x = torch.randn(9, V, generator=generator) * [0.0, 1.0, 3.0, 12.0][seed // 4 % 4]
+    x[2] = x[2].round()
+    x[3, : V // 2] = -torch.inf
+    rows = torch.tensor([8, 2, 0, 3, 4, 5])
+    k = torch.tensor([0, 3, 0, V + 5, 50, 0])
+    p = torch.tensor([0.9, 1.0, 0.9999999, 0.5, 0.8, 1e-6])
+    parameters = SamplingParameters(torch.ones(6), k, p)
+    normaliser = x.logsumexp(1)
+    ids, masses = nucleus(x, rows, normaliser, parameters)
+    monkeypatch.setattr("avlab.engine.sampler.native_for", lambda dtype, device: None)
+    expected_ids, expected = nucleus(x, rows, normaliser, parameters)
+    kept = expected > 0
+    assert torch.equal(masses > 0, kept)
+    assert torch.equal(ids[kept], expected_ids[kept])
+    torch.testing.assert_close(masses, expected, rtol=1e-6, atol=1e-12)
+
+
 def test_long_rows(monkeypatch):
-    """Normalisers, tokens above a floor, and draws, the last also where a token is left out or hardly there."""
+    """Normalisers and draws, these also where a token is left out or hardly there."""
     if native_for(torch.float32, CPU) is None:
         pytest.skip("there is no compiler on this machine")
     torch.manual_seed(0)
@@ -119,13 +194,30 @@ def test_long_rows(monkeypatch):
     x[1, 1:] = -torch.inf
     x[2, ::2] = -torch.inf
     x[3] = -1000.0
-    rows, floor = torch.tensor([8, 2, 0, 3]), torch.tensor([6.0, 6.0, torch.inf, -torch.inf])
+    rows = torch.tensor([8, 2, 0, 3])
     uniforms = torch.tensor([0.0, 0.5, 0.9973, 0.2513], dtype=torch.float64)
     normaliser = log_sum_exp(x)
-    found = [*above(x, rows, floor), draw_rows(x, rows, normaliser, uniforms)]
+    drawn = draw_rows(x, rows, normaliser, uniforms)
     monkeypatch.setattr("avlab.engine.rows.native_for", lambda dtype, device: None)
     torch.testing.assert_close(normaliser, log_sum_exp(x), rtol=1e-6, atol=1e-5)
-    expected = [*above(x, rows, floor), draw_rows(x, rows, x.logsumexp(1), uniforms)]
-    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+    assert torch.equal(drawn, draw_rows(x, rows, x.logsumexp(1), uniforms))
     x[4, 7] = torch.nan
     assert not bool(log_sum_exp(x)[4].isfinite())
+
+
+def test_a_build_that_fails_says_why(tmp_path, monkeypatch):
+    compiler = tmp_path / "broken-g++"
+    compiler.write_text(
+        "#!/bin/sh\n[ $1 = --version ] && exit 0\necho 'native.cpp:1: error: no room' >&2; exit 1\n"
+    )
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    monkeypatch.setattr("avlab.engine.native.cache_folder", lambda: tmp_path)
+    monkeypatch.setattr("avlab.engine.native._built", native._built.__wrapped__)
+    assert native.why_not(torch.float32, CPU).endswith("failed: native.cpp:1: error: no room")
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    assert native.why_not(torch.float32, CPU) == "there is no compiler no-such-compiler here"
+    monkeypatch.setenv("AVLAB_NATIVE", "0")
+    assert "AVLAB_NATIVE=0" in native.why_not(torch.float32, CPU)
+    assert "meta" in native.why_not(torch.float32, torch.device("meta"))
+    assert native.why_not(torch.float16, CPU) == "the dtype is float16"

@@ -1,9 +1,9 @@
 """Matrix products with weights laid out once for the processor they run on.
 
 A decode step is thousands of small products, and for a few rows the time of each is that of reading its weight. The
-native products (`native.cpp`) read packed blocks at the rate of the memory; oneDNN, which serves the sizes and the
-processors that they are not for, at about half of it (576 x 1536 bfloat16 on two cores with AVX-512 BF16, in us: one
-row 38 against 94, 8 rows 51 against 89, 64 rows 271 against 318). Elsewhere the plain operations do the same.
+native products (`native/products.h`) read packed blocks at the rate of the memory; oneDNN, which serves the sizes and
+the processors that they are not for, at about half of it (576 x 1536 bfloat16 on two cores with AVX-512 BF16, in us:
+one row 38 against 94, 8 rows 51 against 89, 64 rows 271 against 318). Elsewhere the plain operations do the same.
 """
 
 from typing import Any

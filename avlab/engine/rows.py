@@ -46,17 +46,6 @@ def log_sum_exp(x: Tensor | TableRows) -> Tensor:
     return x.logsumexp(1)
 
 
-def above(x: Tensor, rows: Tensor, floor: Tensor) -> tuple[Tensor, Tensor]:
-    """Entries above their row's floor, by row, then by column: (which of the M rows, column).
-
-    x: [N, V] float32; rows: [M] row numbers; floor: [M].
-    """
-    if native := native_for(x.dtype, x.device):
-        return native.above(x.contiguous(), rows, floor)
-    flat = where_true(x[rows] > floor[:, None])
-    return flat // x.shape[1], flat % x.shape[1]
-
-
 def draw_rows(x: Tensor | TableRows, rows: Tensor, normaliser: Tensor, uniforms: Tensor) -> Tensor:
     """A column of each named row by inverse transform of exp(x - normaliser), as `draw` does it.
 

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from avlab.engine.drafters.base import Drafts
-from avlab.engine.rows import above, argmax, draw, draw_rows, log_sum_exp, where_true
+from avlab.engine.native import native_for
+from avlab.engine.rows import argmax, draw, draw_rows, log_sum_exp, where_true
 
 FIRST_BOUND = (
     3e-5  # tokens less likely than this are looked at only where the others do not suffice (measured)
@@ -189,12 +190,16 @@ def nucleus(
     lowered, down to every token, so the cut is exact. Tokens rank by logit, equals by id; the token that crosses top-p
     is kept.
     """
+    if native := native_for(scaled.dtype, scaled.device):
+        cut = (rows, normaliser, parameters.top_k, parameters.top_p)
+        return native.nucleus(scaled.contiguous(), *cut, math.log(FIRST_BOUND), math.log(LAST_BOUND))
     M, V = len(rows), scaled.shape[1]
     normaliser = normaliser[rows]
     wanted = torch.where(parameters.top_k > 0, parameters.top_k.clamp_max(V), V)  # [M]
     bound = torch.full((M,), math.log(FIRST_BOUND), device=scaled.device)
     while True:
-        row, tokens = above(scaled, rows, normaliser + bound)  # by row, then by token
+        flat = where_true(scaled[rows] > (normaliser + bound)[:, None])
+        row, tokens = flat // V, flat % V  # by row, then by token
         counts = torch.bincount(row, minlength=M)
         mass = torch.zeros(M, device=scaled.device, dtype=torch.float64)
         mass.index_add_(0, row, (scaled[rows[row], tokens] - normaliser[row]).double().exp())

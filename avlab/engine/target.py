@@ -1,5 +1,6 @@
 """The target model: a Llama forward pass over a ragged batch, written for few operations a layer."""
 
+import itertools
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -117,6 +118,21 @@ class Layer:
         h = rms_norm(x, self.mlp_norm, c.norm_epsilon, self.native)
         return self.down.plus(self.up.times(h, self.gate.silu(h)), x)
 
+    @property
+    def most_rows(self) -> int:
+        """How many rows the native products of all its weights serve."""
+        return min(each.most_rows for each in (self.qkv, self.out, self.gate, self.up, self.down))
+
+    def tensors(self) -> list[Tensor | None]:
+        """The weights in the order of `Layer` in layers.h. Only where native products serve."""
+        found: list[Tensor | None] = [self.attention_norm]
+        for linear in (self.qkv, self.out):
+            found += [linear.blocks, linear.bias]
+        found.append(self.mlp_norm)
+        for linear in (self.gate, self.up, self.down):
+            found += [linear.blocks, linear.bias]
+        return found
+
     def _attention(self, qkv: Tensor, turn: Tensor, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
         """qkv: [N, heads + 2 KV, D] -> [N, heads · D]."""
         H, KV = self.config.heads, self.config.kv_heads
@@ -137,6 +153,31 @@ class Layer:
         for group in batch.groups:
             out[group.start : group.stop] = attend(q, keys, values, group)
         return out
+
+
+class Stack:
+    """Layers that follow each other over one cache; where native operations serve, rows pass them in one call.
+
+    layers: n of them; keys, values: each layer's part of the cache, as in `KVCache`.
+    """
+
+    def __init__(self, layers: list[Layer], keys: list[Tensor], values: list[Tensor]):
+        self.layers, self.keys, self.values = layers, keys, values
+        self.native = layers[0].native if layers else None
+        self.most_rows = min((layer.most_rows for layer in layers), default=0)
+        if self.native and self.most_rows:
+            rows = [layer.tensors() + [k, v] for layer, k, v in zip(layers, keys, values, strict=True)]
+            pointers = [[0 if t is None else t.data_ptr() for t in row] for row in rows]
+            self.pointers = torch.tensor(pointers, dtype=torch.long)
+
+    def __call__(self, x: Tensor, turn: Tensor, batch: Batch) -> Tensor:
+        """x: [N, hidden], which may be overwritten -> [N, hidden]."""
+        if self.native and len(x) <= self.most_rows and not batch.groups:
+            self.native.forward(self, x, turn, batch)
+            return x
+        for layer, keys, values in zip(self.layers, self.keys, self.values, strict=True):
+            x = layer(x, turn, keys, values, batch)
+        return x
 
 
 def attend(q: Tensor, keys: Tensor, values: Tensor, group: Group) -> Tensor:
@@ -182,6 +223,7 @@ class Target:
         self.native = native_for(dtype, device) if config.head_dim in HEAD_SIZES else None
         for layer in self.layers:
             layer.native = self.native
+        self._known: dict[tuple[KVCache, tuple[int, ...]], list[tuple[int, Stack]]] = {}
 
     def new_cache(self, slots: int) -> KVCache:
         c = self.config
@@ -197,12 +239,23 @@ class Target:
         """tokens: [N] -> (final normalised states [N, hidden], the inputs of the layers named in `taps`)."""
         x = self.embedding[tokens]
         turn = self.turns[batch.positions].unsqueeze(1)  # [N, 1, D/2]
-        tapped = []
-        for i, layer in enumerate(self.layers):
-            if i in taps:
-                tapped.append(x)
-            x = layer(x, turn, cache.keys[i], cache.values[i], batch)
-        return rms_norm(x, self.final_norm, self.config.norm_epsilon, self.native), tapped
+        tapped = {}
+        for first, stack in self._stacks(cache, taps):
+            if first in taps:
+                tapped[first] = x.clone()
+            x = stack(x, turn, batch)
+        return rms_norm(x, self.final_norm, self.config.norm_epsilon, self.native), list(tapped.values())
+
+    def _stacks(self, cache: KVCache, taps: tuple[int, ...]) -> list[tuple[int, Stack]]:
+        """The layers over a cache, cut before those named in `taps`: each piece with the number of its first layer."""
+        if (cache, taps) not in self._known:
+            self._known.clear()  # one cache and one drafter are in use at a time
+            cuts = sorted({0, *taps, len(self.layers)})
+            self._known[cache, taps] = [
+                (i, Stack(self.layers[i:j], cache.keys[i:j], cache.values[i:j]))
+                for i, j in itertools.pairwise(cuts)
+            ]
+        return self._known[cache, taps]
 
     def head_rows(self, ids: Tensor) -> Tensor:
         """Rows of the output head for these tokens, [Q, hidden]: what a drafter's head shares with the target."""

@@ -63,10 +63,10 @@ def serve(order: Order) -> str:
 
 
 def machine(device: str, dtype: str) -> dict[str, Any]:
-    """What a run ran on: processor, cores, memory (GB), device, dtype, native operations, threads, spin, versions."""
+    """What a run ran on: processor, memory (GB), device, dtype, native operations or why not, threads, versions."""
     import torch
 
-    from avlab.engine.native import native_for
+    from avlab.engine.native import why_not
 
     return {
         "processor": processor(),
@@ -75,7 +75,8 @@ def machine(device: str, dtype: str) -> dict[str, Any]:
         "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
         "device": torch.cuda.get_device_name(device) if device.startswith("cuda") else device,
         "dtype": dtype,
-        "native": native_for(getattr(torch, dtype, None), torch.device(device)) is not None,
+        "native": not (reason := why_not(getattr(torch, dtype, None), torch.device(device))),
+        "not_native": reason,
         "threads": torch.get_num_threads(),
         "spin": int(os.environ.get("GOMP_SPINCOUNT", -1)),
         "system": platform.platform(),

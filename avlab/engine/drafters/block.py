@@ -14,11 +14,12 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 from torch.nn import functional as F
 
+from avlab.engine.cache import KVCache
 from avlab.engine.checkpoint import CheckpointError, Weights, read_json
 from avlab.engine.drafters.base import DraftInput, Drafts, DraftVocabulary
 from avlab.engine.drafters.draws import Draws
 from avlab.engine.linear import Linear
-from avlab.engine.target import Layer, Target, rms_norm
+from avlab.engine.target import Layer, Stack, Target, rms_norm
 
 
 class BlockDrafter:
@@ -65,6 +66,7 @@ class BlockDrafter:
         self.layers = [Layer.of_parts(weights, f"layers.{i}", c) for i in range(len(self.key_layers))]
         for layer in self.layers:
             layer.native = target.native
+        self._stack: tuple[KVCache, Stack] | None = None  # the layers over the cache in use
         self.input_hidden, self.first_direct = (
             linear("input_hidden", W, inputs),
             linear("first_direct", H, inputs),
@@ -109,10 +111,15 @@ class BlockDrafter:
         batch = self.target.batch(inputs.slots, inputs.starts, [depth] * B)
         turn = self.target.turns[batch.positions].unsqueeze(1)
         x = self._rows(self.target.embedding[inputs.newest], inputs.states, depth)  # [B * depth, H]
-        for layer, i in zip(self.layers, self.key_layers, strict=True):
-            x = layer(x, turn, inputs.cache.keys[i], inputs.cache.values[i], batch)
+        x = self._stack_over(inputs.cache)(x, turn, batch)
         x = rms_norm(x, self.final_norm, self.epsilon, self.target.native)
         return x.view(B, depth, -1), self.head(x).view(B, depth, -1), self.markov_state(x).view(B, depth, -1)
+
+    def _stack_over(self, cache: KVCache) -> Stack:
+        if self._stack is None or self._stack[0] is not cache:
+            keys, values = ([part[i] for i in self.key_layers] for part in (cache.keys, cache.values))
+            self._stack = cache, Stack(self.layers, keys, values)
+        return self._stack[1]
 
     def _rows(self, embedding: Tensor, states: Tensor, depth: int) -> Tensor:
         """[B, H], [B, S * H] -> the block's input rows [B * depth, H]."""

@@ -5,6 +5,8 @@ and the processor. AVLAB_NATIVE=0 turns it off. It links against the OpenMP libr
 share their threads.
 """
 
+from __future__ import annotations
+
 import ctypes
 import functools
 import hashlib
@@ -15,13 +17,18 @@ import subprocess
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from avlab.engine.cache import Batch
 from avlab.engine.fetch import cache_folder
 
-SOURCE = Path(__file__).with_name("native.cpp")
+if TYPE_CHECKING:
+    from avlab.engine.target import Stack
+
+SOURCES = sorted(path for path in Path(__file__).parent.iterdir() if path.suffix in (".cpp", ".h"))
 FLAGS = (
     *("-O3", "-march=native", "-std=c++17", "-fopenmp", "-shared", "-fPIC"),
     # sums may be reordered, so that they use vectors; infinities and what is not a number keep their meaning
@@ -37,25 +44,39 @@ _ARGUMENTS = {
     "rms_norm": [_POINTER] * 3 + [_INTEGER] * 2 + [_FLOAT],
     "rotate": [_POINTER] * 6 + [_INTEGER] * 5,
     "attend": [_POINTER] * 8 + [_INTEGER] * 5,
+    "forward": [_POINTER, _INTEGER, _POINTER, _POINTER, _INTEGER, _INTEGER, _FLOAT],
     "draw": [_POINTER] * 6 + [_INTEGER] * 4,
     "logits": [_POINTER] * 3 + [_INTEGER] * 3,
 }
 _FLOAT_ARGUMENTS = {
     "log_sum_exp": [_POINTER] * 2 + [_INTEGER] * 2,
     "draw_rows": [_POINTER] * 5 + [_INTEGER] * 2,
-    "above": [_POINTER] * 5 + [_INTEGER] * 2,
+    "nucleus": [_POINTER] * 5 + [_FLOAT] * 2 + [_POINTER] * 3 + [_INTEGER] * 2,
 }
+_LONG = ("forward",)  # calls during which other Python threads run
+
+
+class _Places(ctypes.Structure):
+    """`Places` of layers.h."""
+
+    _fields_ = [
+        *((name, _POINTER) for name in ("turns", "slots", "positions", "begins", "counts")),
+        *((name, _INTEGER) for name in ("rows", "runs", "heads", "kv_heads", "D", "length")),
+    ]
 
 
 class Native:
     """The operations for one dtype. Tensors are contiguous, on the CPU, of that dtype unless said otherwise."""
 
-    def __init__(self, library: ctypes.PyDLL, dtype: torch.dtype):
+    def __init__(self, path: str, dtype: torch.dtype):
+        """path: of the built library."""
+        # PyDLL keeps the interpreter locked: to hand the lock over would take longer than most calls
+        library, unlocking = ctypes.PyDLL(path), ctypes.CDLL(path)
         self._call: dict[str, Callable[..., None]] = {}
         suffix = str(dtype).removeprefix("torch.")
         known = _ARGUMENTS | (_FLOAT_ARGUMENTS if dtype == torch.float32 else {})
         for name, arguments in known.items():
-            function = getattr(library, f"{name}_{suffix}")
+            function = getattr(unlocking if name in _LONG else library, f"{name}_{suffix}")
             function.restype, function.argtypes = None, arguments
             self._call[name] = function
         most_rows = getattr(library, f"most_rows_{suffix}")
@@ -110,6 +131,18 @@ class Native:
         self._call["rms_norm"](x.data_ptr(), weight.data_ptr(), out.data_ptr(), *x.shape, epsilon)
         return out
 
+    def forward(self, stack: Stack, x: Tensor, turn: Tensor, batch: Batch) -> None:
+        """Layers one after another, in place, for a batch of narrow requests. x: [N, hidden]; turn: as for `rotate`."""
+        KV, length, D = stack.keys[0].shape[1:]
+        tensors = (turn, batch.slot_of_row, batch.positions, batch.begins, batch.counts)
+        heads = stack.layers[0].out.in_features // D
+        places = _Places(*(t.data_ptr() for t in tensors), len(x), len(batch.begins), heads, KV, D, length)
+        intermediate, epsilon = stack.layers[0].gate.out_features, stack.layers[0].config.norm_epsilon
+        self._call["forward"](
+            stack.pointers.data_ptr(), len(stack.layers), x.data_ptr(), ctypes.addressof(places),
+            x.shape[1], intermediate, epsilon,
+        )  # fmt: skip
+
     def rotate(
         self, qkv: Tensor, turn: Tensor, slots: Tensor, positions: Tensor, keys: Tensor, values: Tensor
     ):
@@ -128,7 +161,7 @@ class Native:
             length,
         )
 
-    def attend(self, qkv: Tensor, keys: Tensor, values: Tensor, batch, out: Tensor) -> None:
+    def attend(self, qkv: Tensor, keys: Tensor, values: Tensor, batch: Batch, out: Tensor) -> None:
         """Attention of the batch's narrow requests, `batch.begins` and `batch.counts`, into their rows of `out`.
 
         qkv: [N, heads + 2 KV, D] with rotated queries; out: [N, heads · D].
@@ -168,47 +201,85 @@ class Native:
         self._call["draw_rows"](*(t.data_ptr() for t in tensors), len(rows), x.shape[1])
         return columns
 
-    def above(self, x: Tensor, rows: Tensor, floor: Tensor) -> tuple[Tensor, Tensor]:
-        """Entries above their row's floor. x: [N, V] float32; rows, floor: [M] -> (which of the M, column), rising."""
+    def nucleus(
+        self,
+        x: Tensor,
+        rows: Tensor,
+        normaliser: Tensor,
+        top_k: Tensor,
+        top_p: Tensor,
+        first: float,
+        last: float,
+    ) -> tuple[Tensor, Tensor]:
+        """`avlab.engine.sampler.nucleus`, with the logarithms of its first and last bound.
+
+        x: [N, V] float32; rows, top_k: [M] int64; normaliser: [N] float32; top_p: [M] float32.
+        """
         M, V = len(rows), x.shape[1]
         counts, columns = torch.empty(M, dtype=torch.long), torch.empty(M, V, dtype=torch.int32)
-        tensors = (x, rows, floor, counts, columns)
-        self._call["above"](*(t.data_ptr() for t in tensors), M, V)
-        which = torch.repeat_interleave(torch.arange(M), counts)
-        place = torch.arange(len(which)) - (counts.cumsum(0) - counts)[which]
-        return which, columns[which, place].long()
+        masses = torch.empty(M, V)
+        before, after = (x, rows, normaliser, top_k, top_p), (counts, columns, masses)
+        self._call["nucleus"](
+            *(t.data_ptr() for t in before), first, last, *(t.data_ptr() for t in after), M, V
+        )
+        most = int(counts.max())
+        kept = torch.arange(most) < counts[:, None]
+        return torch.where(kept, columns[:, :most].long(), 0), torch.where(kept, masses[:, :most], 0.0)
 
 
 @functools.cache
 def native_for(dtype: torch.dtype | None, device: torch.device) -> Native | None:
-    """The native operations, or None where there is no compiler, no CPU, or another dtype."""
-    if device.type != "cpu" or dtype not in (torch.float32, torch.bfloat16):
-        return None
-    library = _library()
-    return None if library is None else Native(library, dtype)
+    """The native operations, or None where `why_not` has a reason."""
+    return None if why_not(dtype, device) or dtype is None else Native(_built()[0], dtype)
+
+
+def why_not(dtype: torch.dtype | None, device: torch.device) -> str:
+    """Why PyTorch's operations serve instead, as a phrase; "" where the native ones do."""
+    if device.type != "cpu":
+        return f"the device is {device.type}"
+    if dtype not in (torch.float32, torch.bfloat16):
+        return f"the dtype is {str(dtype).removeprefix('torch.')}"
+    return _built()[1]
 
 
 @functools.cache
-def _library() -> ctypes.PyDLL | None:
-    compiler = shutil.which(os.environ.get("CXX", "g++"))
-    if os.environ.get("AVLAB_NATIVE") == "0" or compiler is None or platform.system() != "Linux":
-        return None
+def _built() -> tuple[str, str]:
+    """The path of the library, built where it is not yet; or why there is none."""
+    name = os.environ.get("CXX", "g++")
+    compiler = shutil.which(name)
+    if os.environ.get("AVLAB_NATIVE") == "0":
+        return "", "AVLAB_NATIVE=0 turns them off"
+    if platform.system() != "Linux":
+        return "", f"they are built on Linux only, this is {platform.system()}"
+    if compiler is None:
+        return "", f"there is no compiler {name} here"
     try:
-        processor = _processor()
         version = subprocess.run([compiler, "--version"], capture_output=True, check=True, timeout=20).stdout
-        name = hashlib.sha256(b"\0".join([SOURCE.read_bytes(), repr(FLAGS).encode(), version, processor]))
-        path = cache_folder() / "native" / f"{name.hexdigest()[:20]}.so"
+        parts = [*(path.read_bytes() for path in SOURCES), repr(FLAGS).encode(), version, _processor()]
+        digest = hashlib.sha256(b"\0".join(parts)).hexdigest()
+        path = cache_folder() / "native" / f"{digest[:20]}.so"
         if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-                made = Path(folder) / "native.so"
-                command = [compiler, *FLAGS, str(SOURCE), "-o", str(made)]
-                subprocess.run(command, capture_output=True, check=True, timeout=300)
-                made.replace(path)  # several processes may build at once, with the same result
-        # PyDLL: the interpreter stays locked, since handing the lock over would take longer than most calls
-        return ctypes.PyDLL(str(path))
-    except (OSError, subprocess.SubprocessError):
-        return None
+            _build(compiler, path)
+        return str(path), ""
+    except subprocess.CalledProcessError as error:
+        said = error.stderr.decode(errors="replace").strip().splitlines()
+        return (
+            "",
+            f"{name} failed: {next((line for line in said if 'error' in line), said[-1] if said else '')}",
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return "", f"they could not be built: {error}"
+
+
+def _build(compiler: str, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        made = Path(folder) / "native.so"
+        units = [str(source) for source in SOURCES if source.suffix == ".cpp"]
+        subprocess.run(
+            [compiler, *FLAGS, *units, "-o", str(made)], capture_output=True, check=True, timeout=300
+        )
+        made.replace(path)  # several processes may build at once, with the same result
 
 
 def _processor() -> bytes:
