@@ -33,8 +33,13 @@ class TableRows:
             return self.table[self.index[place[0]], place[1]]
         return self.table[self.index[place]]
 
-    def __truediv__(self, temperature: Tensor) -> Tensor:
-        return self.table[self.index] / temperature
+    def __truediv__(self, temperature: Tensor) -> "Tensor | TableRows":
+        """Rows over [N, 1] temperatures; the distinct rows stay so where the temperature is one."""
+        if bool((temperature != temperature[0]).any()):
+            return self.table[self.index] / temperature
+        once, back = self.index.unique(return_inverse=True)
+        scaled = self.table[once] / temperature[0]
+        return TableRows(scaled, log_sum_exp(scaled), back)
 
 
 def log_sum_exp(x: Tensor | TableRows) -> Tensor:
@@ -44,6 +49,14 @@ def log_sum_exp(x: Tensor | TableRows) -> Tensor:
     if native := native_for(x.dtype, x.device):
         return native.log_sum_exp(x.contiguous())
     return x.logsumexp(1)
+
+
+def probabilities(x: Tensor | TableRows, rows: Tensor, normaliser: Tensor) -> Tensor:
+    """exp(x - normaliser) of the named rows, a copy. x: [N, V] float32; rows: [M]; normaliser: [N] -> [M, V]."""
+    if isinstance(x, TableRows):
+        once, back = x.index[rows].unique(return_inverse=True)
+        return probabilities(x.table, once, x.normalisers)[back]
+    return x[rows].sub_(normaliser[rows, None]).exp_()
 
 
 def draw_rows(x: Tensor | TableRows, rows: Tensor, normaliser: Tensor, uniforms: Tensor) -> Tensor:

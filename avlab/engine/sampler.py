@@ -13,12 +13,13 @@ from torch import Tensor
 
 from avlab.engine.drafters.base import Drafts
 from avlab.engine.native import native_for
-from avlab.engine.rows import argmax, draw, draw_rows, log_sum_exp, where_true
+from avlab.engine.rows import argmax, draw, draw_rows, log_sum_exp, probabilities, where_true
 
 FIRST_BOUND = (
     3e-5  # tokens less likely than this are looked at only where the others do not suffice (measured)
 )
 LAST_BOUND = 1e-9  # from here on every token is
+CORRECTED = 16  # rows corrected at a time: they stay in a processor's cache (200 rows take 0.4 of the time)
 
 
 class SamplingError(RuntimeError):
@@ -138,9 +139,9 @@ class TargetRows:
         )
         if len(fresh):
             token[fresh] = draw_rows(self.scaled, row[fresh], self.normaliser, uniforms[fresh])
-        if len(again):
-            p = self.scaled[row[again]].sub_(self.normaliser[row[again], None]).exp_()
-            token[again] = draw(excess(p, None, drafts, draft_row[again], position[again]), uniforms[again])
+        for some in again.split(CORRECTED) if len(again) else ():
+            p = probabilities(self.scaled, row[some], self.normaliser)
+            token[some] = draw(excess(p, None, drafts, draft_row[some], position[some]), uniforms[some])
         if len(cut):
             columns, p = self.tokens[place[cut]], self.masses[place[cut]].clone()
             refused = where_true(rejected[cut])

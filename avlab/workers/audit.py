@@ -63,6 +63,7 @@ def audit(order: dict[str, Any], answer: Callable[..., None]) -> list[dict[str, 
             made = Audit(target, drafter, prompt, rule, config.temperature, seed, shared)
             shared = made.shared
             exact = made.exact_total_variation() if first is None else first
+            made.prepare(order["continuations"])
             first, began, said, history = exact, time.perf_counter(), 0.0, []
             for counts in made.continuations(order["continuations"]):
                 now = time.perf_counter()

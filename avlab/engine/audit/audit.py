@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from avlab.engine.audit.rules import AuditError, AuditRule, ByBudget, install
-from avlab.engine.audit.shared import LIKELY, SCRATCH, SharedDrafter, SharedTarget
+from avlab.engine.audit.shared import SCRATCH, SharedDrafter, SharedTarget
 from avlab.engine.drafters.base import DraftInput
 from avlab.engine.engine import Engine, EngineConfig
 from avlab.engine.request import Request, Sequence
@@ -21,8 +21,9 @@ from avlab.speculation.costs import CostTable
 from avlab.speculation.decision import Offer
 from avlab.speculation.exact import first_token, total_variation
 
-TOGETHER = 128  # continuations in a step
+TOGETHER = 512  # continuations in a step
 FIRST_TOKENS = 48  # of the likeliest, whose pairs get cells of their own
+LIKELY = 0.3  # times that a token is expected, from which on the rows behind it are computed in advance
 END = -1  # stands for the second token where the first one ends the text
 
 
@@ -72,13 +73,13 @@ class Audit:
         self.engine = Engine(stands_in, drafter, costs, EngineConfig(slots=TOGETHER), Arm("none"), cache)
         install(rule, self.engine, drafter)
         self._law()
-        self._in_advance()
         if isinstance(self.engine.policy, ByBudget):
             self.engine.policy.set_cost(self._middling_cost())
 
-    def _in_advance(self) -> None:
-        """Rows behind every token that the target or the drafter may well say, computed many together."""
-        self.shared.rows_after(np.flatnonzero(np.maximum(self.one, self.draft_row()) > LIKELY))
+    def prepare(self, count: int) -> None:
+        """Compute rows that so many continuations will probably ask for now, many together, rather than one by one."""
+        chance = np.maximum(self.one, self.draft_row())
+        self.shared.rows_after(np.flatnonzero(chance * count > LIKELY))
 
     def draft_row(self) -> np.ndarray:
         """The row that the first draft token is drawn from, over the target's vocabulary, [V]."""
@@ -204,7 +205,7 @@ class Audit:
 def _costs(K: int) -> CostTable:
     """Step costs under which about half of the drafts are worth verifying, and in steps: convex they are not."""
     tokens = np.arange(TOGETHER * (K + 1) + 1)
-    verify = [(int(n), 40.0 + 8.0 * (n // 8)) for n in tokens]
+    verify = [(int(n), TOGETHER / 3 + 8.0 * (n // 8)) for n in tokens]
     return CostTable.linear([(1, 1, 1.0), (TOGETHER, K, 2.0)], verify, TOGETHER, int(tokens[-1]), K=K)
 
 

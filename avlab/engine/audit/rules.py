@@ -142,15 +142,16 @@ def scores(kind: str, drafter: SharedDrafter, head: np.ndarray | None) -> np.nda
         if head is None:
             raise AuditError("This drafter has no confidence head: audit another rule than head:t.")
         return head
+    table, place = rows.table, rows.place  # each distinct row is looked at once
     if kind == "drawn":
-        score = rows.gather(2, drafts.vocabulary.column[drafts.tokens][:, :, None])[:, :, 0]
+        score = table[place, drafts.vocabulary.column[drafts.tokens]]
     elif kind == "maximum":
-        score = rows.amax(2)
+        score = table.amax(1)[place]
     elif kind == "margin":
-        top = rows.topk(2, dim=2).values
-        score = top[:, :, 0] - top[:, :, 1]
+        top = table.topk(2, dim=1).values
+        score = (top[:, 0] - top[:, 1])[place]
     else:
-        score = torch.special.entr(rows).sum(2).neg().exp()
+        score = torch.special.entr(table).sum(1).neg().exp()[place]
     return score.double().cpu().numpy()
 
 

@@ -5,6 +5,7 @@ prompt's last token is each continuation's newest token, at position P - 1, as i
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,14 +14,14 @@ from torch import Tensor
 from avlab.engine.cache import Batch, KVCache
 from avlab.engine.drafters.base import DraftInput, Drafts
 from avlab.engine.drafters.block import BlockDrafter
-from avlab.engine.rows import TableRows, log_sum_exp
+from avlab.engine.drafters.draws import Draws
+from avlab.engine.rows import TableRows, draw_rows, log_sum_exp
 from avlab.engine.target import Target
 from avlab.speculation.sampling import softmax
 
 SCRATCH = 64  # slots of the cache in which new rows are computed, as many at a time
 KEPT = 1200  # rows of logits that stay in memory, 0.2 MB each for a vocabulary of 49,152; the others keep their state
 RARE = 256  # rows beside them, for what one step asks of the others
-LIKELY = 3e-5  # tokens that target or drafter give as much are computed in advance, many together
 
 
 class SharedTarget:
@@ -65,10 +66,10 @@ class SharedTarget:
         self.last = [(each, each[0, :, self.P - 1].clone()) for each in held]
         return torch.cat([final, *tapped], 1)
 
-    def restore(self) -> None:
-        """Put the prompt's last keys and values back, over which drafts were written."""
+    def restore(self, slots: int) -> None:
+        """Put the prompt's last keys and values back into the first slots, where drafts were written over them."""
         for held, last in self.last:
-            held[:SCRATCH, :, self.P - 1] = last
+            held[:slots, :, self.P - 1] = last
 
     def rows_after(self, tokens: np.ndarray) -> np.ndarray:
         """Numbers of the rows after (prompt, token), computed where they are new. [N] -> [N]"""
@@ -81,7 +82,7 @@ class SharedTarget:
     def _compute(self, tokens: np.ndarray) -> None:
         m = len(tokens)
         batch = self.target.batch(range(m), [self.P] * m, [1] * m)
-        self.restore()
+        self.restore(m)
         rows = torch.from_numpy(tokens).to(self.device)
         final, tapped = self.target.forward(rows, batch, self.cache, self.taps)
         self.node[tokens] = self.nodes + np.arange(m)
@@ -144,14 +145,58 @@ class SharedTarget:
         return softmax(rows[torch.arange(len(nodes))].double().cpu().numpy() / temperature)
 
 
+class SharedRows:
+    """Distributions [B, K, Q] of which many are the same, each kept once.
+
+    table: [U, Q] the distinct ones; place: [B, K] which of them is a slot's.
+    """
+
+    def __init__(self, table: Tensor, place: Tensor):
+        self.table, self.place = table, place
+
+    def __getitem__(self, at) -> Tensor:
+        """Rows by (request, position), or entries by (request, position, column)."""
+        request, position, *column = at
+        return self.table[(self.place[request, position], *column)]
+
+
+class SharedDraws(Draws):
+    """Draws from rows that many requests share; a row's distribution and feature are computed once."""
+
+    def __init__(self, temperature: Tensor, uniforms: Tensor):
+        super().__init__(temperature, uniforms)
+        self._tables: list[Tensor] = []
+        self._places: list[Tensor] = []
+
+    @property
+    def rows(self) -> Any:
+        return SharedRows(torch.cat(self._tables), torch.stack(self._places, 1))
+
+    def draw(self, logits: Any) -> Tensor:
+        """As `Draws.draw`, from `TableRows`; an audit has one temperature."""
+        U, k = len(logits.table), len(self._places)
+        once = Draws(self.temperature[:1].expand(U).contiguous(), self.uniforms.new_zeros(U, 1))
+        once.draw(logits.table)
+        self._places.append(sum(map(len, self._tables)) + logits.index)
+        self._tables.append(once.rows[:, 0])
+        self._features.append(torch.from_numpy(once.feature[:, 0]).to(logits.index.device)[logits.index])
+        rows = logits if self._unscaled else logits / self.temperature[:, None]
+        each = torch.arange(len(rows), device=rows.device)
+        return draw_rows(rows, each, rows.normalisers, self.uniforms[:, k].contiguous())
+
+
 class SharedDrafter(BlockDrafter):
     """The block drafter, its parallel pass run once for each newest token; every draw is its own.
 
-    last: what it proposed last, for rules that look at rows.
+    last: what it proposed last, for rules that look at rows. place: [B] each request's row of the tables; prefix: [B]
+    which of the distinct draft prefixes so far is its own.
     """
 
+    draws = SharedDraws
     last: Drafts
     shared: SharedTarget
+    place: Tensor
+    prefix: np.ndarray
 
     def share(self, shared: SharedTarget) -> None:
         """From now on draft behind this target's prompt."""
@@ -168,6 +213,7 @@ class SharedDrafter(BlockDrafter):
         return self.last
 
     def block(self, inputs: DraftInput, depth: int) -> tuple[Tensor, Tensor, Tensor]:
+        """As `BlockDrafter.block`, but the logits are the whole table, in which `position` finds its rows."""
         keys = [
             (start, token, depth) for start, token in zip(inputs.starts, inputs.newest.tolist(), strict=True)
         ]
@@ -177,9 +223,19 @@ class SharedDrafter(BlockDrafter):
         new = [(key, i) for key, i in where.items() if key not in self.known]
         for begin in range(0, len(new), SCRATCH):
             self._compute(inputs, depth, new[begin : begin + SCRATCH])
-        place = torch.tensor([self.known[key] for key in keys], device=self.shared.device)
-        x, base, drive = (table[:, :depth][place] for table in self.tables)
-        return x, base, drive
+        self.place = torch.tensor([self.known[key] for key in keys], device=self.shared.device)
+        self.prefix = self.place.cpu().numpy()
+        states, logits, drive = self.tables
+        return states[self.place, :depth], logits, drive[self.place, :depth]
+
+    def position(self, k: int, previous: Tensor, state: Tensor, base: Tensor, drive: Tensor):
+        """As `BlockDrafter.position`, computed once for each distinct draft prefix."""
+        prefix = self.prefix * len(self.token_drive) + previous.cpu().numpy()
+        _, first, back = np.unique(prefix, return_index=True, return_inverse=True)
+        self.prefix = back
+        some, each = (torch.from_numpy(i).to(self.shared.device) for i in (first, back))
+        state, logits = super().position(k, previous[some], state[some], base[self.place[some]], drive[some])
+        return state[each], TableRows(logits, log_sum_exp(logits), each)
 
     def _compute(self, inputs: DraftInput, depth: int, new: list[tuple[tuple[int, int, int], int]]) -> None:
         rows = torch.tensor([i for _, i in new], device=self.shared.device)
@@ -193,7 +249,7 @@ class SharedDrafter(BlockDrafter):
             cache=self.shared.cache,
             history=[],
         )
-        self.shared.restore()
+        self.shared.restore(len(new))
         begin = len(self.known)
         for table, part in zip(self.tables, super().block(some, depth), strict=True):
             table[begin : begin + len(new), :depth] = part

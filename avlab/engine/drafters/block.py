@@ -25,6 +25,8 @@ from avlab.engine.target import Layer, Stack, Target, rms_norm
 class BlockDrafter:
     """Serves the network of `avlab.training.model` from its safetensors file. See that module for the arithmetic."""
 
+    draws = Draws
+
     def __init__(self, folder: Path, target: Target, K: int | None = None, head: bool = True):
         """K: how many of the trained positions to draft (default: all). head: whether the confidence head is on."""
         weights, card = read_drafter(folder)
@@ -84,12 +86,11 @@ class BlockDrafter:
     @torch.inference_mode()
     def propose(self, inputs: DraftInput, depth: int) -> Drafts:
         x, base, drive = self.block(inputs, depth)
-        draws, state = Draws(inputs.temperature, inputs.uniforms), torch.zeros_like(drive[:, 0])
+        draws, state = self.draws(inputs.temperature, inputs.uniforms), torch.zeros_like(drive[:, 0])
         previous, states, tokens = inputs.newest, [], []
         for k in range(depth):
-            state = F.silu(self.markov_carry.plus(state, drive[:, k] + self.token_drive[previous]))
-            column = draws.draw(self.markov_out.plus(state, base[:, k]))
-            previous = self.vocabulary.ids[column]
+            state, logits = self.position(k, previous, state, base, drive)
+            previous = self.vocabulary.ids[draws.draw(logits)]
             tokens.append(previous)
             states.append(state)
         head = None
@@ -104,6 +105,13 @@ class BlockDrafter:
             head=head,
             feature_ms=draws.feature_ms,
         )
+
+    def position(
+        self, k: int, previous: Tensor, state: Tensor, base: Tensor, drive: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The recurrence at position k, behind the tokens drawn before it, [B]: its state [B, M] and logits [B, Q]."""
+        state = F.silu(self.markov_carry.plus(state, drive[:, k] + self.token_drive[previous]))
+        return state, self.markov_out.plus(state, base[:, k])
 
     def block(self, inputs: DraftInput, depth: int) -> tuple[Tensor, Tensor, Tensor]:
         """The parallel pass: states [B, depth, H], the logits [B, depth, Q] and drive [B, depth, M] they give."""
