@@ -1,6 +1,7 @@
 """The audit runs the engine's own step, and tells sound rules from unsound ones."""
 
 import inspect
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from avlab.engine.audit import audit as module
 from avlab.engine.audit.audit import Audit
 from avlab.engine.audit.rules import AuditError, parse
 from avlab.engine.audit.shared import SharedDrafter, SharedTarget
+from avlab.engine.drafters.block import BlockDrafter
 from avlab.engine.engine import Engine
 from avlab.engine.target import Target
 from avlab.policies import Arm, PolicyError
@@ -74,6 +76,26 @@ def test_rows_that_are_shared_are_the_targets_own(models):
             else np.zeros(1, np.int64)
         )
         np.testing.assert_allclose(shared.law(nodes, 1.0)[0], due, atol=1e-6)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+def test_drafts_that_share_rows_are_the_drafters_own(models, temperature):
+    """Tokens, rows and features as the plain drafter gives them for the same uniforms."""
+    target, shared = models
+    audit = Audit(target, shared, PROMPT, parse("fixed:2"), temperature)
+    plain, B, P = BlockDrafter(target.folder.parent / "block", target, 2), 40, len(PROMPT)
+    cache = target.new_cache(B)
+    with torch.inference_mode():
+        batch = target.batch(range(B), [0] * B, [P - 1] * B)
+        target.forward(torch.tensor(PROMPT[:-1] * B), batch, cache, shared.state_layers)
+    uniforms = np.random.default_rng(5).random((B, 2))
+    given = audit._inputs(uniforms)
+    found, due = shared.propose(given, 2), plain.propose(replace(given, cache=cache), 2)
+    assert (found.tokens == due.tokens).all()
+    rows = found.rows[torch.arange(B)[:, None], torch.arange(2)]
+    np.testing.assert_allclose(rows, due.rows, atol=1e-5)
+    np.testing.assert_allclose(found.feature, due.feature, atol=1e-4)
+    np.testing.assert_allclose(found.head, due.head, atol=1e-5)
 
 
 def test_each_prefix_is_computed_once(models, monkeypatch):
