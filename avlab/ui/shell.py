@@ -1,11 +1,13 @@
 """What surrounds every page: its frame, the navigation, the sidebar."""
 
+import contextlib
 from pathlib import Path
 
 import streamlit as st
 
 from avlab.ui import host, sidebar
 from avlab.ui.chart import preload
+from avlab.ui.shown import Ended
 
 PAGES = (
     ("pages/live.py", "Live", ":material/monitoring:"),
@@ -50,4 +52,5 @@ def visit() -> None:
     sidebar.draw()
     with st.sidebar:
         preload()
-    page.run()
+    with contextlib.suppress(Ended):
+        page.run()

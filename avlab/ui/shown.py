@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import streamlit as st
 
@@ -13,6 +13,15 @@ from store import queries
 TICK_SECONDS = 1.0  # of a live run
 IDLE_SECONDS = 3.0  # of the sidebar while no worker runs
 SPANS = {"whole run": None, "last minute": 60.0, "last 10 s": 10.0}
+
+
+class Ended(Exception):
+    """A page has nothing more to draw."""
+
+
+def end() -> NoReturn:
+    """End the page here. `st.stop` would lose the clicks that wait for the end of this run."""
+    raise Ended
 
 
 @dataclass(frozen=True)
@@ -86,7 +95,7 @@ def page(
         _nothing_yet(status)
         if not status.alive:
             without()
-        st.stop()
+        end()
     with host.connection() as con:
         description = queries.describe(con, run)
     shown = Shown(run, description, status.alive and status.run == run)
