@@ -1,13 +1,11 @@
 """What surrounds every page: its frame, the navigation, the sidebar."""
 
-import contextlib
 from pathlib import Path
 
 import streamlit as st
 
 from avlab.ui import host, sidebar
 from avlab.ui.chart import preload
-from avlab.ui.shown import Ended
 
 PAGES = (
     ("pages/live.py", "Live", ":material/monitoring:"),
@@ -52,5 +50,4 @@ def visit() -> None:
     sidebar.draw()
     with st.sidebar:
         preload()
-    with contextlib.suppress(Ended):
-        page.run()
+    page.run()

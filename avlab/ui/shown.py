@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import streamlit as st
+from streamlit.runtime.scriptrunner import StopException
 
 from avlab.errors import is_ours
 from avlab.ui import formats, host
@@ -15,13 +16,9 @@ IDLE_SECONDS = 3.0  # of the sidebar while no worker runs
 SPANS = {"whole run": None, "last minute": 60.0, "last 10 s": 10.0}
 
 
-class Ended(Exception):
-    """A page has nothing more to draw."""
-
-
 def end() -> NoReturn:
-    """End the page here. `st.stop` would lose the clicks that wait for the end of this run."""
-    raise Ended
+    """End the page here. `st.stop` also ends the session's queue, and loses the clicks that wait for this run's end."""
+    raise StopException
 
 
 @dataclass(frozen=True)
