@@ -7,7 +7,7 @@ from avlab.experiments.plan import DESIGNS
 from avlab.figures import ab
 from avlab.ui import ab_setup, host, transfer
 from avlab.ui.chart import chart
-from avlab.ui.shown import page, pick, tick
+from avlab.ui.shown import end, page, pick, tick
 from store import queries
 
 shown = page(
@@ -21,7 +21,7 @@ if shown.run not in others and not shown.live:
     st.info("The run on show has no A/B in it. Set one up above.", icon=":material/science:")
     if others:
         st.button("Show the last A/B", on_click=pick, args=(others[0], False))
-    st.stop()
+    end()
 
 
 def draw() -> None:

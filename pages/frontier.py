@@ -6,7 +6,7 @@ from avlab.experiments.frontier import PUBLISHED, FrontierFileError, analyse_fro
 from avlab.figures import frontier
 from avlab.ui import frontier_setup, host, transfer
 from avlab.ui.chart import chart
-from avlab.ui.shown import page, pick, tick
+from avlab.ui.shown import end, page, pick, tick
 from store import queries
 
 NONE, SHIPPED, OWN = "nothing", "DeepSeek-V4-Pro with DSpark, 8 B300 (vLLM blog)", "a CSV of mine"
@@ -22,7 +22,7 @@ if shown.run not in measured and not shown.live:
     st.info("The run on show measured no frontier. Start one above.", icon=":material/science:")
     if measured:
         st.button("Show the last frontier", on_click=pick, args=(measured[0], False))
-    st.stop()
+    end()
 
 published: list[dict] = []
 overlay = st.selectbox("Lay over it", [NONE, SHIPPED, OWN], key="overlay", bind="query-params")

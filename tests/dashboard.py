@@ -47,7 +47,7 @@ def finished_run(lab, **values):
 
 def page(name="live", run=None):
     """The page, drawn once."""
-    app = AppTest.from_file(str(PROJECT / "app.py"), default_timeout=60)
+    app = AppTest.from_file(str(PROJECT / "app.py"), default_timeout=120)
     if run is not None:
         app.query_params["run"] = run
     app.run()

@@ -112,7 +112,7 @@ def test_a_worker_that_dies_leaves_the_rounds_before(path):
             time.sleep(0.05)
         worker = psutil.Process(lab.supervisor.status().pid)
         os.kill(worker.pid, signal.SIGKILL)
-        assert lab.supervisor.wait(30)
+        assert lab.supervisor.wait(60)
         answer = lab.ab(run)
     assert answer["state"] == "cut short" and 0 < answer["rounds"] < 500
     (dropped,) = answer["dropped"]
@@ -127,7 +127,7 @@ def test_a_second_experiment_is_refused_while_one_runs(path):
         lab.run(*plan(rounds=500))
         with pytest.raises(Exception, match=r"A worker is busy with run .*: stop that one first"):
             lab.run(*plan())
-        ran = subprocess.run([*CLI, "ab"], capture_output=True, text=True, check=False, timeout=60)
+        ran = subprocess.run([*CLI, "ab"], capture_output=True, text=True, check=False, timeout=180)
         assert ran.returncode == 1 and "A worker is busy" in ran.stderr and not ran.stdout
         lab.stop()
 

@@ -97,7 +97,7 @@ def test_a_live_run(tmp_path):
     with opened(tmp_path / "lab.duckdb") as lab:
         lab.run({"workload": "code", "K": 4, "max_new_tokens": 40, "drafts": "all"})
         app = page()
-        assert "preparing" in said(app) or steps_of(lab)
+        assert not app.exception and ("preparing" in said(app) or ":green-badge[live]" in said(app))
         until(lambda: steps_of(lab) > 150)
         for name in PAGES:
             app = page(name)
@@ -106,13 +106,12 @@ def test_a_live_run(tmp_path):
         app = page()
         before = app.metric[0].value
         assert ":green-badge[live]" in said(app) and "adaptive" in said(app)
-        seen = steps_of(lab)
-        until(lambda: steps_of(lab) > seen + 40)
+        until(lambda: page().metric[0].value != before)
         app = page()
-        assert not app.exception and app.metric[0].value != before
+        assert not app.exception
         stop = next(button for button in app.button if button.label == "Stop")
         stop.click().run()
-        assert lab.supervisor.wait(30)
+        assert lab.supervisor.wait(120)
         assert ":gray-badge[stopped]" in said(page())
 
 
@@ -181,10 +180,11 @@ def test_the_playground_steps_runs_on_and_is_looked_at_again(tmp_path):
         app = page("playground")
         assert "the workload waits" in said(app) and "keeps text" in said(app)
         next(area for area in app.text_area if area.label == "Prompt").set_value("why is it so?")
-        pressed(app, "Step by step")
-        assert not app.exception and "in 1 steps under **adaptive**" in said(app)
-        pressed(app, "Step")
-        until(lambda: len(lab.tape.now.steps) == 2)
+        for number, button in ((1, "Step by step"), (2, "Step")):
+            pressed(app, button)
+            until(lambda: len(lab.tape.now.steps) == number)  # noqa: B023
+            app.run()
+            assert not app.exception and f"in {number} steps under **adaptive**" in said(app)
         assert lab.supervisor.status().state in ("serving", "playground")
         pressed(app, "Run on")
         until(lambda: lab.tape.now.state == "ended")
@@ -210,6 +210,8 @@ def test_a_prompt_that_cannot_be_served_is_said_and_the_workload_goes_on(tmp_pat
         assert "keeps no text" in said(app)
         next(area for area in app.text_area if area.label == "Prompt").set_value("  ")
         pressed(app, "Straight through")
+        until(lambda: lab.tape.now.state == "refused")
+        app.run()
         assert [error.value for error in app.error] == ["The prompt is empty: type something first."]
         seen = steps_of(lab)
         until(lambda: steps_of(lab) > seen + 20)

@@ -135,7 +135,7 @@ def running():
         wire.orders += [(0, command) for command in commands]
 
     def until(condition):
-        end = time.monotonic() + 10
+        end = time.monotonic() + 60
         while not condition():
             assert time.monotonic() < end
             time.sleep(0.005)
@@ -143,7 +143,7 @@ def running():
     until(lambda: len(wire.steps) > 10)
     yield SimpleNamespace(wire=wire, server=server, tell=tell, until=until, result=result, thread=thread)
     tell(m.Stop())
-    thread.join(10)
+    thread.join(60)
     assert result == ["stopped"]
 
 
@@ -186,7 +186,7 @@ def test_a_generation_that_is_given_up_leaves_the_workload_as_it_was(running, wa
         running.until(lambda: said(wire) == ["The playground was left alone, so the workload goes on."])
     else:
         running.tell(m.Stop())
-        running.thread.join(10)
+        running.thread.join(60)
     running.until(lambda: any(request.request == -1 for request in wire.of(m.RequestDone)))
     assert [r.finish for r in wire.of(m.RequestDone) if r.request == -1] == ["cancelled"]
     if way != "stopped":
@@ -235,8 +235,15 @@ def test_time_stands_still_for_a_workload_that_waits():
     wire = Wire()
     wire.orders += [(5, m.Generate(HELLO, 90, step_by_step=True))]
     _, server = serve(wire, arrival="poisson:200", duration=0.6, max_new_tokens=4)
-    leave = threading.Timer(1.2, lambda: wire.orders.append((0, m.Leave())))
-    leave.start()
+
+    def leave():
+        while server.order.state != "playground":
+            time.sleep(0.01)
+        time.sleep(1.2)
+        wire.orders.append((0, m.Leave()))
+
+    thread = threading.Thread(target=leave, daemon=True)
+    thread.start()
     begin = time.monotonic()
     assert server.run() == "done"
     assert time.monotonic() - begin > 1.5

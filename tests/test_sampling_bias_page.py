@@ -18,7 +18,7 @@ def lab(tmp_path):
 
 
 def page(**address):
-    app = AppTest.from_file(str(PROJECT / "app.py"), default_timeout=90)
+    app = AppTest.from_file(str(PROJECT / "app.py"), default_timeout=120)
     app.run()
     app.switch_page("pages/sampling_bias.py")
     for name, value in address.items():

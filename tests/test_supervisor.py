@@ -133,10 +133,11 @@ def test_a_worker_that_does_not_listen_is_ended(lab):
 
 @pytest.mark.slow
 def test_a_worker_that_hangs_is_noticed_and_ended(lab, monkeypatch):
-    monkeypatch.setattr(module, "LATE_SECONDS", 0.5)
-    monkeypatch.setattr(module, "DEAD_SECONDS", 2.0)
     run = begin(lab, "sleepy")
+    until(lambda: steps_seen(lab) > 0)  # it sleeps after a few
+    monkeypatch.setattr(module, "LATE_SECONDS", 0.5)
     until(lambda: lab.status().late > 0.5)
+    monkeypatch.setattr(module, "DEAD_SECONDS", 2.0)
     assert lab.wait(60)
     assert "did not answer" in lab.status().error and summary(lab, run)["state"] == "cut short"
 

@@ -17,12 +17,12 @@ import plotly
 from starlette.requests import Request
 from starlette.responses import FileResponse
 from starlette.routing import Route
-from streamlit.runtime.pages_manager import PagesManager
 
 from avlab import sample
 from avlab.config import RunConfig, default_database
 from avlab.errors import is_ours
 from avlab.lab import Lab
+from avlab.ui import streamlit_repairs
 from avlab.ui.feeds import Feed
 from avlab.workers.messages import Experiment
 from avlab.workers.supervisor import REFERENCE
@@ -83,8 +83,7 @@ def deleted() -> None:
 @contextlib.asynccontextmanager
 async def lifespan(_: Any) -> AsyncIterator[dict[str, Any]]:
     """Start and end of the server."""
-    # else the first visitor's link to a page runs that page's file by itself, without what surrounds it
-    PagesManager.uses_pages_directory = False
+    streamlit_repairs.make()
     open_lab(with_sample=True)
     try:
         yield {}

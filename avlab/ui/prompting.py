@@ -113,11 +113,11 @@ def _ask(step_by_step: bool, example: str | None) -> None:
             raise
         state["playground-refused"] = str(error)
         return
-    _await(host.lab().tape.now)
+    _await(1)
 
 
 def _send(command: m.Command) -> None:
-    before = host.lab().tape.now
+    seen = len(host.lab().tape.now.steps)
     try:
         host.lab().supervisor.send(command)
     except Exception as error:
@@ -125,11 +125,14 @@ def _send(command: m.Command) -> None:
             raise
         return  # the run has ended, and the page says so
     if not isinstance(command, m.Attend):
-        _await(before)
+        _await(seen + 1)
 
 
-def _await(before) -> None:
-    """Until something has arrived, or for a moment."""
+def _await(steps: int) -> None:
+    """Until so many steps have arrived or the generation is over, or for a moment."""
     end = time.monotonic() + ANSWER_SECONDS
-    while host.lab().tape.now is before and time.monotonic() < end:
+    while time.monotonic() < end:
+        take = host.lab().tape.now
+        if not take.active or len(take.steps) >= steps:
+            return
         time.sleep(0.02)

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import streamlit as st
+from streamlit.runtime.scriptrunner import StopException
 
 from avlab.errors import is_ours
 from avlab.ui import formats, host
@@ -13,6 +14,11 @@ from store import queries
 TICK_SECONDS = 1.0  # of a live run
 IDLE_SECONDS = 3.0  # of the sidebar while no worker runs
 SPANS = {"whole run": None, "last minute": 60.0, "last 10 s": 10.0}
+
+
+def end() -> NoReturn:
+    """End the page here. `st.stop` also ends the session's queue, and loses the clicks that wait for this run's end."""
+    raise StopException
 
 
 @dataclass(frozen=True)
@@ -86,7 +92,7 @@ def page(
         _nothing_yet(status)
         if not status.alive:
             without()
-        st.stop()
+        end()
     with host.connection() as con:
         description = queries.describe(con, run)
     shown = Shown(run, description, status.alive and status.run == run)

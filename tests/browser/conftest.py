@@ -1,5 +1,6 @@
 """A dashboard of its own in a process of its own, and Debian's Chromium to look at it with."""
 
+import contextlib
 import os
 import shutil
 import signal
@@ -52,14 +53,15 @@ class Dashboard:
         """Worker processes of this dashboard that are alive."""
         found = []
         for child in psutil.Process(self.process.pid).children(recursive=True):
-            if child.status() != psutil.STATUS_ZOMBIE:
-                found.append(child)
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if child.status() != psutil.STATUS_ZOMBIE:
+                    found.append(child)
         return found
 
     def stop(self, number: int = signal.SIGINT) -> None:
         if self.process.poll() is None:
             self.process.send_signal(number)
-            self.process.wait(60)
+            self.process.wait(PATIENCE)
 
 
 @pytest.fixture

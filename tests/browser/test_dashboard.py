@@ -6,6 +6,7 @@ import signal
 
 import psutil
 import pytest
+from conftest import PATIENCE
 
 pytestmark = pytest.mark.browser
 
@@ -15,6 +16,12 @@ RANGE = "() => document.querySelector(\".avlab-chart[data-key='throughput']\").l
 POINTS = """() => {
   const chart = document.querySelector(".avlab-chart[data-key='throughput']");
   return chart?.calcdata?.[0]?.length ?? 0;
+}"""
+
+
+ALL_STEPS = """() => {
+  const said = document.querySelector("[data-testid=stMain]").innerText.match(/tokens in (\\d+) steps/);
+  return said && document.querySelectorAll(".avlab-tokens li.step").length === Number(said[1]);
 }"""
 
 
@@ -50,7 +57,7 @@ def zoom(page):
 def test_start_watch_zoom_and_stop(dashboard, page):
     start(page, dashboard.url)
     changes(page, RATE)
-    page.wait_for_function(f"() => ({POINTS})() > 5", timeout=60_000)
+    page.wait_for_function(f"() => ({POINTS})() > 5")
     page.evaluate("() => { document.querySelector(\".avlab-chart[data-key='throughput']\").marked = true }")
     zoom(page)
     page.wait_for_function(
@@ -67,6 +74,7 @@ def test_start_watch_zoom_and_stop(dashboard, page):
     sidebar(page).get_by_role("button", name="Stop", exact=True).click()
     page.get_by_role("button", name="Start", exact=True).wait_for()
     page.get_by_text("stopped").first.wait_for()
+    psutil.wait_procs(dashboard.workers(), timeout=PATIENCE)
     assert dashboard.workers() == []
 
 
@@ -84,7 +92,7 @@ def test_a_second_browser_finds_the_same_run_and_a_closed_tab_changes_nothing(da
     start(page, dashboard.url)
     page.wait_for_url("**run=*")
     other = chromium.new_context().new_page()
-    other.set_default_timeout(300_000)
+    other.set_default_timeout(1000 * PATIENCE)
     other.goto(dashboard.url)
     other.wait_for_selector(DRAWN)
     other.wait_for_url("**run=*")
@@ -102,7 +110,7 @@ def test_ending_the_server_leaves_no_process(dashboard, page, number):
     workers = dashboard.workers()
     assert workers
     dashboard.stop(number)
-    psutil.wait_procs(workers, timeout=15)
+    psutil.wait_procs(workers, timeout=PATIENCE)
     assert not any(worker.is_running() for worker in workers)
     assert "Traceback" not in dashboard.log.read_text()
 
@@ -114,8 +122,8 @@ def test_the_real_engine_from_start_to_tokens(real_dashboard, page):
     changes(page, RATE)
     workers = real_dashboard.workers()
     os.kill(real_dashboard.process.pid, signal.SIGINT)
-    real_dashboard.process.wait(60)
-    psutil.wait_procs(workers, timeout=15)
+    real_dashboard.process.wait(PATIENCE)
+    psutil.wait_procs(workers, timeout=PATIENCE)
     assert not any(worker.is_running() for worker in workers)
 
 
@@ -143,6 +151,7 @@ def generate(page, url):
     panel.wait_for(state="hidden")
     page.get_by_role("button", name="Run on").click()
     page.locator(".stMarkdownBadge", has_text="the workload goes on").wait_for()
+    page.wait_for_function(ALL_STEPS)
     fates = page.eval_on_selector_all(
         ".avlab-tokens .said .token", "all => all.map((token) => token.dataset.fate)"
     )
@@ -163,7 +172,7 @@ def test_a_closed_playground_lets_the_workload_go_on(dashboard, page, chromium):
     page.get_by_role("button", name="Start", exact=True).click()
     page.get_by_text("live", exact=True).wait_for()
     other = chromium.new_context().new_page()
-    other.set_default_timeout(300_000)
+    other.set_default_timeout(1000 * PATIENCE)
     other.goto(dashboard.url)
     other.get_by_role("link", name="Playground").click()
     other.get_by_role("button", name="Step by step").click()
