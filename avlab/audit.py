@@ -14,7 +14,7 @@ from avlab.workers.processes import PROJECT, end_tree, tail, worker_environment
 
 PROMPT = "What is the capital of France?"
 SOUND_RULES = ("adaptive", "adaptive:raw", "fixed:2", "maximum:0.2", "budget:earlier")
-# glibc hands large blocks back at once and asks for them again at every step; kept, a step takes a fifth less (measured)
+# glibc hands large blocks back and asks for them again at every step; kept, a step takes a fifth less (measured)
 KEEPS_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "2000000000", "MALLOC_TRIM_THRESHOLD_": "2000000000"}
 UNSOUND_RULES = ("drawn:0.2", "budget:same-step", "noise:correction")
 

@@ -168,6 +168,8 @@ def test_what_is_no_rule_is_said(rule, sentence):
 def test_what_cannot_be_audited_is_said(models):
     with pytest.raises(AuditError, match="fewer than two tokens"):
         Audit(*models, [1], parse("none"))
+    with pytest.raises(AuditError, match="130 tokens; an audit takes up to 123"):
+        Audit(*models, PROMPT[:5] * 26, parse("none"))
     with pytest.raises(AuditError, match="temperature 0"):
         Audit(*models, PROMPT, parse("none"), temperature=0.0)
     with pytest.raises(AuditError, match="asks for 5 drafts"):

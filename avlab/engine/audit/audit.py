@@ -23,7 +23,7 @@ from avlab.speculation.exact import first_token, total_variation
 
 TOGETHER = 512  # continuations in a step
 FIRST_TOKENS = 48  # of the likeliest, whose pairs get cells of their own
-LIKELY = 0.3  # times that a token is expected, from which on the rows behind it are computed in advance
+LIKELY = 0.2  # times that a token is expected, from which on the rows behind it are computed in advance
 END = -1  # stands for the second token where the first one ends the text
 
 
@@ -55,6 +55,11 @@ class Audit:
         """shared: the target's rows behind this prompt, where another audit has computed some already."""
         if len(prompt) < 2:
             raise AuditError("The prompt has fewer than two tokens: give some words.")
+        if len(prompt) + drafter.K + 3 > target.length:
+            raise AuditError(
+                f"The prompt has {len(prompt)} tokens; an audit takes up to {target.length - drafter.K - 3}: "
+                "shorten it."
+            )
         if temperature <= 0:
             raise AuditError(
                 "At temperature 0 there is one continuation and nothing to audit: give more than 0."
