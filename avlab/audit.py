@@ -1,4 +1,4 @@
-"""An audit of the engine's step, asked for: the process that makes it, and what it has said so far."""
+"""What is asked of the engine's step apart from serving: an audit, texts, rows. Each in a process of its own."""
 
 import contextlib
 import json
@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,30 +15,30 @@ from avlab.workers.processes import PROJECT, end_tree, tail, worker_environment
 
 PROMPT = "What is the capital of France?"
 SOUND_RULES = ("adaptive", "adaptive:raw", "fixed:2", "maximum:0.2", "budget:earlier")
+UNSOUND_RULES = ("drawn:0.2", "budget:same-step", "noise:correction")
+TEXT_RULES = ("maximum:0.3", "drawn:0.3")
+TEXT_POSITIONS = 4
 # glibc hands large blocks back and asks for them again at every step; kept, a step takes a fifth less (measured)
 KEEPS_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "2000000000", "MALLOC_TRIM_THRESHOLD_": "2000000000"}
-UNSOUND_RULES = ("drawn:0.2", "budget:same-step", "noise:correction")
+# AUC of three scores on labelled slots, as an earlier version of the change says that then scored the drawn token
+PUBLISHED_AUC = {"drawn": 0.847, "head": 0.823, "margin": 0.805}
+PUBLISHED_IN = (
+    "vLLM pull request 52228 (an earlier version), held out on DeepSeek-V4-Flash with DSpark at temperature 1"
+)
 
 
 class AuditFailed(RuntimeError):
     """An audit that could not be made. The message is one sentence."""
 
 
-class AuditProcess:
-    """Makes an audit in a process of its own and keeps the newest row of each rule and seed."""
+class AskedProcess:
+    """A process that answers an order with rows; `rows` keeps the newest of each key."""
 
-    def __init__(
-        self,
-        rules: list[str],
-        seeds: list[int],
-        continuations: int,
-        prompt: str = PROMPT,
-        config: RunConfig | None = None,
-        K: int = 2,
-    ):
-        config = config or RunConfig.make()
+    key: tuple[str, ...] = ("rule",)  # what tells rows apart
+
+    def __init__(self, task: str, config: RunConfig, **order: Any):
         self.progress: tuple[str, int, int] = ("starting", 0, 0)
-        self.rows: dict[tuple[str, int], dict[str, Any]] = {}
+        self.rows: dict[tuple[Any, ...], dict[str, Any]] = {}
         self.error = ""
         self.done = threading.Event()
         self._log = Path(tempfile.mkstemp(prefix="avlab-audit-", suffix=".log")[1])
@@ -52,14 +53,7 @@ class AuditProcess:
                 env=worker_environment(config) | KEEPS_MEMORY,
                 start_new_session=True,
             )
-        order = {
-            "config": config.model_dump(mode="json"),
-            "rules": rules,
-            "seeds": seeds,
-            "continuations": continuations,
-            "prompt": prompt,
-            "K": K,
-        }
+        order |= {"task": task, "config": config.model_dump(mode="json")}
         assert self._process.stdin
         with contextlib.suppress(OSError):
             self._process.stdin.write(json.dumps(order) + "\n")
@@ -74,7 +68,7 @@ class AuditProcess:
             if "progress" in said:
                 self.progress = tuple(said["progress"])
             elif "found" in said:
-                self.rows[said["found"]["rule"], said["found"]["seed"]] = said["found"]
+                self._take(said["found"])
             else:
                 self.error, finished = said.get("error", ""), True
         if not finished and not self.error:
@@ -84,9 +78,93 @@ class AuditProcess:
         self._log.unlink(missing_ok=True)
         self.done.set()
 
+    def _take(self, row: dict[str, Any]) -> None:
+        self.rows[tuple(row[name] for name in self.key)] = row
+
     def close(self) -> None:
         """End the process, whatever it is doing."""
         if not self.done.is_set():
             self.error = "The audit was stopped."
             end_tree(self._process.pid)
             self.done.wait(10)
+
+
+class AuditProcess(AskedProcess):
+    """An audit of every rule with every seed.
+
+    results: a file of JSON lines. Audits that it holds are not made again, and each one made is added to it, so that a
+    long audit can be stopped and taken up again.
+    """
+
+    key = ("rule", "seed")
+
+    def __init__(
+        self,
+        rules: Sequence[str],
+        seeds: Sequence[int],
+        continuations: int,
+        prompt: str = PROMPT,
+        config: RunConfig | None = None,
+        K: int = 2,
+        results: Path | None = None,
+    ):
+        config = config or RunConfig.make()
+        rules = list(dict.fromkeys(rule.strip() for rule in rules))
+        self.case = {
+            "prompt": prompt, "continuations": continuations, "K": K, "temperature": config.temperature,
+            "target": config.target, "drafter": config.drafter,
+        }  # fmt: skip
+        self.results, tests = results, 2 * len(rules) * len(seeds)
+        wanted = [(rule, seed) for rule in rules for seed in seeds]
+        known = {key: row for key, row in self._kept().items() if key in wanted}
+        super().__init__(
+            "audit", config, K=K, prompt=prompt, continuations=continuations, tests=tests,
+            audits=[each for each in wanted if each not in known],
+        )  # fmt: skip
+        for row in known.values():
+            corrected = [min(1.0, row[part]["p_value"] * tests) for part in ("one", "two")]
+            super()._take(row | {"tests": tests, "rejected": min(corrected) < 0.01})
+
+    def _kept(self) -> dict[tuple[Any, ...], dict[str, Any]]:
+        """Audits of the same case that the file of results holds."""
+        if self.results is None or not self.results.exists():
+            return {}
+        kept = {}
+        for line in self.results.read_text(encoding="utf-8").splitlines():
+            with contextlib.suppress(ValueError, KeyError, TypeError):  # a line cut short by a crash
+                row = json.loads(line)
+                if row["case"] == self.case:
+                    kept[row["rule"], row["seed"]] = row
+        return kept
+
+    def _take(self, row: dict[str, Any]) -> None:
+        super()._take(row)
+        if row["done"] and self.results is not None:
+            with self.results.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row | {"case": self.case}) + "\n")
+
+
+class TextProcess(AskedProcess):
+    """Answers to the same requests under several rules, each after the first compared with it."""
+
+    def __init__(
+        self,
+        rules: Sequence[str] = TEXT_RULES,
+        requests: int = 64,
+        max_new_tokens: int = 96,
+        config: RunConfig | None = None,
+        K: int = TEXT_POSITIONS,
+    ):
+        super().__init__(
+            "texts", config or RunConfig.make(), rules=list(dict.fromkeys(rule.strip() for rule in rules)),
+            requests=requests, max_new_tokens=max_new_tokens, K=K,
+        )  # fmt: skip
+
+
+class RowsProcess(AskedProcess):
+    """Target and draft row behind a prompt, at the configuration's temperature."""
+
+    key = ("prompt",)
+
+    def __init__(self, prompt: str, config: RunConfig | None = None):
+        super().__init__("rows", config or RunConfig.make(), prompts=[prompt])

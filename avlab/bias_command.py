@@ -1,14 +1,13 @@
 """`avlab bias`: when trimming bends the output, exactly, by sampling and on the engine."""
 
 import math
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.table import Table
 
 from avlab import terminal
-from avlab.audit import PROMPT, SOUND_RULES, AuditFailed, AuditProcess
-from avlab.config import RunConfig
+from avlab.audit_command import audit, text
 from avlab.run_command import JSON
 from avlab.teaching.cases import Bias, bias, check_pair, distribution, parse_distribution, sampled_bias
 from avlab.teaching.rules import CaseError, parse_rule
@@ -70,101 +69,8 @@ def exact(
         _show(bias(p, q, named, positions, tokens), as_json)
 
 
-@app.command()
-def audit(
-    rule: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--rule",
-            help="adaptive[:head|raw], fixed:k, verify:k, none, maximum:t, entropy:t, margin:t, head:t, "
-            "budget:earlier, or "
-            "UNSOUND: drawn:t, budget:same-step, noise:correction; may be given again. "
-            "Default: some sound ones.",
-        ),
-    ] = None,
-    prompt: Annotated[
-        str, typer.Option("--prompt", help="What the user says; the answer's first tokens are audited.")
-    ] = PROMPT,
-    continuations: Annotated[
-        int, typer.Option("--continuations", min=100, help="Fresh ones for each rule and seed.")
-    ] = 20_000,
-    seeds: Annotated[
-        int, typer.Option("--seeds", min=1, help="So many audits of each rule, seeds 0, 1, ..")
-    ] = 1,
-    temperature: Annotated[
-        float, typer.Option("--temperature", help="Of target and drafter, above 0.")
-    ] = 1.0,
-    target: Annotated[str | None, typer.Option("--target", help="As in a run.")] = None,
-    drafter: Annotated[str | None, typer.Option("--drafter", help="As in a run; a block drafter.")] = None,
-    positions: Annotated[int, typer.Option("--positions", min=2, max=7, help="Draft positions K.")] = 2,
-    as_json: Json = False,
-) -> None:
-    """Audit the engine's step: fresh continuations of a prompt against the target's exact distribution, by a G-test.
-
-    One and two tokens, float32. The exit code is 1 where a sound rule is rejected, or an unsound one whose exact total
-    variation is 0.02 or more is not.
-    """
-    given = {"temperature": temperature, "target": target, "drafter": drafter}
-    config = RunConfig.make({name: value for name, value in given.items() if value is not None})
-    process = AuditProcess(
-        rule or list(SOUND_RULES), list(range(seeds)), continuations, prompt, config, positions
-    )
-    try:
-        with terminal.bar() as progress:
-            while not process.done.wait(0.2):
-                progress(*process.progress)
-    finally:
-        process.close()
-    if process.error:
-        raise AuditFailed(process.error)
-    rows = list(process.rows.values())
-    if as_json:
-        terminal.print_json({"prompt": prompt, "temperature": temperature, "audits": rows})
-    else:
-        _show_audits(rows)
-    if any(unexpected(row) for row in rows):
-        raise typer.Exit(1)
-
-
-def unexpected(row: dict[str, Any]) -> bool:
-    """Whether an audit's verdict is not what the rule deserves."""
-    if row["sound"]:
-        return row["rejected"]
-    return not row["rejected"] and (row["exact_total_variation"] or 0.0) >= NOTICEABLE
-
-
-NOTICEABLE = 0.02  # exact total variation from which on an audit must reject
-
-
-def _show_audits(rows: list[dict[str, Any]]) -> None:
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    for name in (
-        "rule",
-        "seed",
-        "continuations",
-        "a second",
-        "exact TV",
-        "TV 1 token",
-        "floor",
-        "p, 1 token",
-        "p, 2 tokens",
-        "verdict",
-    ):
-        table.add_column(name, justify="left" if name in ("rule", "verdict") else "right")
-    for row in rows:
-        one, two, exact = row["one"], row["two"], row["exact_total_variation"]
-        verdict = ("[red]rejected[/red]" if row["rejected"] else "not rejected") + (
-            " (!)" if unexpected(row) else ""
-        )
-        table.add_row(
-            row["label"] if row["sound"] else f"[red]{row['label']}[/red]", str(row["seed"]),
-            f"{row['continuations']:,}",
-            f"{row['per_second']:,.0f}", "–" if exact is None else f"{exact:.4f}", f"{one['total_variation']:.4f}",
-            f"{one['noise_floor']:.4f}", f"{one['p_value']:.3g}", f"{two['p_value']:.3g}", verdict,
-        )  # fmt: skip
-    terminal.answers().print(table)
-    tests = rows[0]["tests"] if rows else 0
-    terminal.answers().print(f"Rejected: p < 0.01 after correction for {tests} tests.", soft_wrap=True)
+app.command()(audit)
+app.command()(text)
 
 
 def _show(found: Bias, as_json: bool) -> None:

@@ -10,13 +10,15 @@ from tiny_models import write_block_drafter, write_llama
 
 from avlab.config import RunConfig
 from avlab.engine.audit import audit as module
-from avlab.engine.audit.audit import Audit
-from avlab.engine.audit.rules import AuditError, parse
+from avlab.engine.audit.audit import TOGETHER, Audit
+from avlab.engine.audit.ranking import rank
+from avlab.engine.audit.rules import AuditError, parse, scores
 from avlab.engine.audit.shared import SharedDrafter, SharedTarget
 from avlab.engine.drafters.block import BlockDrafter
 from avlab.engine.engine import Engine
 from avlab.engine.target import Target
 from avlab.policies import Arm, PolicyError
+from avlab.speculation.calibration import exact_auc
 from avlab.speculation.sampling import softmax
 from avlab.training.model import DrafterShape
 
@@ -126,13 +128,52 @@ def test_unsound_rules_are_rejected_and_marked(models, rule):
     assert str(audit.engine.policy.arm) == audit.engine.step().arm == f"UNSOUND {rule}"
 
 
-@pytest.mark.parametrize("rule", ["drawn:0.15", "budget:same-step"])
+@pytest.mark.parametrize("rule", ["drawn:0.15", "budget:same-step", "noise:correction"])
 def test_the_exact_total_variation_is_what_is_counted(models, rule):
     audit, counts, _ = audited(models, rule, 15_000)
     exact = audit.exact_total_variation()
     measured = np.abs(counts.one / counts.one.sum() - audit.one).sum() / 2
     assert exact > 0.015
     assert measured == pytest.approx(exact, abs=0.015)
+
+
+def test_a_budget_of_the_same_step_is_exact_for_two_positions_only(models):
+    target, _ = models
+    deeper = SharedDrafter(target.folder.parent / "block", target, 3)
+    assert Audit(target, deeper, PROMPT, parse("budget:same-step")).exact_total_variation() is None
+    assert Audit(target, deeper, PROMPT, parse("drawn:0.15")).exact_total_variation() > 0.01
+
+
+def test_scores_are_ranked_on_slots_that_none_of_them_chose(models):
+    found, slots = rank(*models, PROMPT, count=3000)
+    assert set(found) == {"maximum", "entropy", "margin", "head", "drawn"} and slots > 3000
+    assert all(0 < auc < 1 for auc in found.values())
+    assert parse("adaptive").predictor == parse("budget:earlier").predictor == "maximum"
+    assert parse("adaptive:head").predictor == "head" and parse("fixed:2").predictor is None
+
+
+def test_the_drawn_tokens_score_ranks_first_slots_as_their_rows_say(models):
+    """Its AUC there, counted, against the exact one of the draft row and the target's."""
+    _, drafter = models
+    audit = Audit(*models, PROMPT, parse("fixed:2"))
+    q, p = audit.draft_row(), audit.one
+    chance = np.minimum(1, p / np.maximum(q, 1e-30))
+    accepted, refused = q * chance, q * (1 - chance)
+    above = (q[:, None] > q) + 0.5 * (q[:, None] == q)
+    exact = (accepted[:, None] * refused * above).sum() / (accepted.sum() * refused.sum())
+    score, label = [], []
+
+    def look(report):
+        first = report.slots.request[0] % TOGETHER == 0 and len(report.slots.request) == TOGETHER
+        if first:  # every continuation's first step
+            score.append(scores("drawn", drafter, None)[:, 0])
+            label.append(report.slots.label[:, 0])
+
+    audit.watch = look
+    for _ in audit.continuations(8 * TOGETHER):
+        pass
+    assert len(label) >= 8 and (np.concatenate(label) >= 0).all()
+    assert exact_auc(np.concatenate(score), np.concatenate(label)) == pytest.approx(exact, abs=0.03)
 
 
 def test_other_temperatures_and_seeds(models):

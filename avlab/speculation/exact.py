@@ -223,6 +223,26 @@ def first_token(p, q, verified) -> np.ndarray:
     return verified * np.minimum(p, q) + refused * residual(p, q) + (1.0 - (verified * q).sum()) * p
 
 
+def first_token_by_shared_noise(p, q, ids) -> np.ndarray:
+    """Distribution [V] of the token at a slot that is always verified, when one uniform draws draft and correction.
+
+    p, q: [V]; ids: [Q] the tokens that can be drafted, in the order in which inverse transform runs over them; over
+    corrections it runs by token. Exact: between two neighbouring steps of either running sum, draft and correction
+    are fixed.
+    """
+    p, q, ids = np.asarray(p), np.asarray(q), np.asarray(ids)
+    drafted, corrected = np.cumsum(q[ids]), np.cumsum(residual(p, q))
+    drafted, corrected = drafted / drafted[-1], corrected / corrected[-1]
+    edges = np.unique(np.concatenate([[0.0], drafted, corrected]))
+    middle, width = (edges[1:] + edges[:-1]) / 2, np.diff(edges)
+    x, y = (
+        ids[np.searchsorted(drafted, middle, side="right")],
+        np.searchsorted(corrected, middle, side="right"),
+    )
+    kept = acceptance_probability(p, q)[x]
+    return np.bincount(x, width * kept, len(p)) + np.bincount(y, width * (1.0 - kept), len(p))
+
+
 def drafts_to_enumerate(V: int, K: int, requests: int = 1, length: int = 1, steps: int = 2) -> int:
     """How many drafts `output_distribution` looks at, at least: all of every text that is still too short."""
     total, texts = 0, 1

@@ -1,17 +1,18 @@
 """An audit: continuations of one and two tokens by the engine's step, compared with the target's exact distribution."""
 
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
 import torch
 
+from avlab.engine.admission import Untaught
 from avlab.engine.audit.rules import AuditError, AuditRule, ByBudget, install
 from avlab.engine.audit.shared import SCRATCH, SharedDrafter, SharedTarget
 from avlab.engine.drafters.base import DraftInput
 from avlab.engine.engine import Engine, EngineConfig
+from avlab.engine.report import StepReport
 from avlab.engine.request import Request, Sequence
 from avlab.engine.target import Target
 from avlab.policies import Arm
@@ -19,7 +20,7 @@ from avlab.speculation.auditing import Fit, fit
 from avlab.speculation.budget import survival
 from avlab.speculation.costs import CostTable
 from avlab.speculation.decision import Offer
-from avlab.speculation.exact import first_token, total_variation
+from avlab.speculation.exact import first_token, first_token_by_shared_noise, total_variation
 
 TOGETHER = 512  # continuations in a step
 FIRST_TOKENS = 48  # of the likeliest, whose pairs get cells of their own
@@ -70,10 +71,11 @@ class Audit:
             )
         self.drafter, self.prompt, self.rule = drafter, prompt, rule
         self.temperature, self.seed, self.made = temperature, seed, 0
+        self.watch: Callable[[StepReport], None] = lambda report: None  # told of every step
         cache = shared.cache if shared else target.new_cache(max(TOGETHER, SCRATCH))
         self.shared = shared or SharedTarget(target, prompt, cache, drafter.state_layers)
         drafter.share(self.shared)
-        costs = _costs(drafter.K)
+        costs = step_costs(drafter.K, TOGETHER)
         stands_in = cast(Target, self.shared)  # for all that a step asks of a target
         self.engine = Engine(stands_in, drafter, costs, EngineConfig(slots=TOGETHER), Arm("none"), cache)
         install(rule, self.engine, drafter)
@@ -141,7 +143,7 @@ class Audit:
             self.made += 1
         engine.sequences = list(sequences)
         while engine.sequences:
-            engine.step()
+            self.watch(engine.step())
             for sequence in [s for s in engine.sequences if len(s.tokens) >= P + 2]:
                 engine.cancel(sequence.request.id)
         return [(s.tokens[P], s.tokens[P + 1] if len(s.tokens) > P + 1 else END) for s in sequences]
@@ -154,11 +156,16 @@ class Audit:
     def exact_total_variation(self) -> float | None:
         """Of the first token of one request by itself, exactly, by drafting every token that the drafter knows.
 
-        None for rules of several requests together, and for noise used twice.
+        None where that is not enough: more than two positions under a budget of the same step.
         """
-        if self.rule.kind in ("serving", "noise"):
-            return 0.0 if self.rule.sound else None
-        return total_variation(first_token(self.one, self.draft_row(), self._verified()), self.one)
+        p, q, rule = self.one, self.draft_row(), self.rule
+        if rule.kind == "noise":
+            found = first_token_by_shared_noise(p, q, self.drafter.vocabulary.ids.cpu().numpy())
+        elif rule.text == "budget:same-step" and self.drafter.K > 2:
+            return None
+        else:
+            found = first_token(p, q, self._verified())
+        return total_variation(found, p)
 
     def _middling_cost(self) -> float:
         """The cost of drafts at which they are worth verifying after half of the first drafts, by chance."""
@@ -169,13 +176,14 @@ class Audit:
         return float(expected[order][np.searchsorted(np.cumsum(chance[order]), 0.5)])
 
     def _verified(self) -> np.ndarray:
-        """For each token whether the first slot is verified when it is drafted, [V]."""
+        """For each token whether the first slot is verified when it is drafted for a request by itself, [V]."""
         verified, K = np.zeros(len(self.one)), self.drafter.K
+        alone = Offer(np.full(1, K), np.full((1, K), np.nan), np.zeros(1), 1, 1, 1)
+        policy = Untaught(self.engine.policy)
         for tokens, estimate in self._first_drafts():
-            B = len(tokens)
-            alone = Offer(np.full(B, K), np.full((B, K), np.nan), np.zeros(B), 1, 1, 1)
-            policy = self.engine.policy
-            verified[tokens] = policy.admit(policy.decide(alone), estimate, alone).admitted > 0
+            for i, token in enumerate(tokens):
+                own = None if estimate is None else estimate[i : i + 1]
+                verified[token] = policy.admit(policy.decide(alone), own, alone).admitted[0] > 0
         return verified
 
     def _first_drafts(self) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
@@ -207,15 +215,8 @@ class Audit:
         )
 
 
-def _costs(K: int) -> CostTable:
+def step_costs(K: int, requests: int) -> CostTable:
     """Step costs under which about half of the drafts are worth verifying, and in steps: convex they are not."""
-    tokens = np.arange(TOGETHER * (K + 1) + 1)
-    verify = [(int(n), TOGETHER / 3 + 8.0 * (n // 8)) for n in tokens]
-    return CostTable.linear([(1, 1, 1.0), (TOGETHER, K, 2.0)], verify, TOGETHER, int(tokens[-1]), K=K)
-
-
-def timed(audit: Audit, count: int) -> Iterator[tuple[Counts, float]]:
-    """`Audit.continuations` with continuations a second so far."""
-    began = time.perf_counter()
-    for counts in audit.continuations(count):
-        yield counts, int(counts.one.sum()) / (time.perf_counter() - began)
+    tokens = np.arange(requests * (K + 1) + 1)
+    verify = [(int(n), requests / 3 + 8.0 * (n // 8)) for n in tokens]
+    return CostTable.linear([(1, 1, 1.0), (requests, K, 2.0)], verify, requests, int(tokens[-1]), K=K)

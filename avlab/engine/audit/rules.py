@@ -14,7 +14,7 @@ import torch
 
 from avlab.engine import noise
 from avlab.engine.admission import Admission
-from avlab.engine.audit.shared import SharedDrafter
+from avlab.engine.audit.shared import SharedRows, WatchedDrafter
 from avlab.engine.engine import Engine
 from avlab.policies import Arm, PolicyError
 from avlab.speculation.admission_rules import by_cost
@@ -22,6 +22,7 @@ from avlab.speculation.budget import survival
 from avlab.speculation.decision import Decision, Offer
 
 SOUND = ("maximum", "entropy", "margin", "head")
+PREDICTORS = (*SOUND, "drawn")  # scores of a draft slot; the last looks at the drawn token
 GRAMMAR = (
     "adaptive[:head|raw], fixed:k, verify:k, none, maximum:t, entropy:t, margin:t, head:t, budget:earlier, and "
     "UNSOUND: "
@@ -47,6 +48,18 @@ class AuditRule:
         return self.arm is not None or self.kind in SOUND or self.text == "budget:earlier"
 
     @property
+    def predictor(self) -> str | None:
+        """Which of `PREDICTORS` the rule trims by; None where it trims by none.
+
+        The online estimator is a rising function of the maximum at each position.
+        """
+        if self.kind in PREDICTORS:
+            return self.kind
+        if self.kind == "budget" or (self.arm is not None and self.arm.kind == "adaptive"):
+            return "head" if self.arm is not None and self.arm.source == "head" else "maximum"
+        return None
+
+    @property
     def label(self) -> str:
         """How the rule is named wherever its runs appear."""
         return self.text if self.sound else f"UNSOUND {self.text}"
@@ -56,7 +69,7 @@ def parse(text: str) -> AuditRule:
     """The rule that a text names. Raises AuditError."""
     text = text.strip()
     kind, _, value = text.partition(":")
-    if kind in (*SOUND, "drawn"):
+    if kind in PREDICTORS:
         try:
             if 0 <= float(value) <= 1:
                 return AuditRule(text, kind, value, None)
@@ -71,7 +84,7 @@ def parse(text: str) -> AuditRule:
         raise AuditError(f"There is no rule {text!r} to audit; a rule is {GRAMMAR}.") from None
 
 
-def install(rule: AuditRule, engine: Engine, drafter: SharedDrafter) -> None:
+def install(rule: AuditRule, engine: Engine, drafter: WatchedDrafter) -> None:
     """Have this audit's engine decide by the rule. Only an audit's engine is ever given one that is not sound.
 
     A rule with a budget needs `ByBudget.set_cost` before it decides.
@@ -91,7 +104,7 @@ def install(rule: AuditRule, engine: Engine, drafter: SharedDrafter) -> None:
 class ByRow:
     """Verifies every request's slots up to the first that scores below the threshold."""
 
-    def __init__(self, rule: AuditRule, drafter: SharedDrafter):
+    def __init__(self, rule: AuditRule, drafter: WatchedDrafter):
         self.arm, self.rule, self.drafter, self.K = rule.label, rule, drafter, drafter.K
 
     def decide(self, offer: Offer) -> Decision:
@@ -133,7 +146,7 @@ class ByBudget(ByRow):
         return Admission(lengths, int(lengths.sum()))
 
 
-def scores(kind: str, drafter: SharedDrafter, head: np.ndarray | None) -> np.ndarray:
+def scores(kind: str, drafter: WatchedDrafter, head: np.ndarray | None) -> np.ndarray:
     """Scores [B, K] of the drafter's last rows."""
     drafts = drafter.last
     rows = drafts.rows
@@ -142,7 +155,11 @@ def scores(kind: str, drafter: SharedDrafter, head: np.ndarray | None) -> np.nda
         if head is None:
             raise AuditError("This drafter has no confidence head: audit another rule than head:t.")
         return head
-    table, place = rows.table, rows.place  # each distinct row is looked at once
+    if isinstance(rows, SharedRows):  # each distinct row is looked at once
+        table, place = rows.table, rows.place
+    else:
+        B, depth, _ = rows.shape
+        table, place = rows.flatten(0, 1), torch.arange(B * depth, device=rows.device).view(B, depth)
     if kind == "drawn":
         score = table[place, drafts.vocabulary.column[drafts.tokens]]
     elif kind == "maximum":

@@ -185,21 +185,31 @@ class SharedDraws(Draws):
         return draw_rows(rows, each, rows.normalisers, self.uniforms[:, k].contiguous())
 
 
-class SharedDrafter(BlockDrafter):
+class WatchedDrafter(BlockDrafter):
+    """The block drafter; last: what it proposed last, for rules that look at rows."""
+
+    last: Drafts
+
+    def propose(self, inputs: DraftInput, depth: int) -> Drafts:
+        self.last = super().propose(inputs, depth)
+        return self.last
+
+
+class SharedDrafter(WatchedDrafter):
     """The block drafter, its parallel pass run once for each newest token; every draw is its own.
 
-    last: what it proposed last, for rules that look at rows. place: [B] each request's row of the tables; prefix: [B]
-    which of the distinct draft prefixes so far is its own.
+    place: [B] each request's row of the tables; prefix: [B] which of the distinct draft prefixes so far is its own.
     """
 
     draws = SharedDraws
-    last: Drafts
     shared: SharedTarget
     place: Tensor
     prefix: np.ndarray
 
     def share(self, shared: SharedTarget) -> None:
-        """From now on draft behind this target's prompt."""
+        """From now on draft behind this target's prompt; rows that are known there are kept."""
+        if getattr(self, "shared", None) is shared:
+            return
         self.shared = shared
         self.known: dict[tuple[int, int, int], int] = {}  # (start, newest token, depth) -> row of the tables
         H, M, Q = shared.config.hidden, self.markov_carry.out_features, len(self.vocabulary.ids)
@@ -207,10 +217,6 @@ class SharedDrafter(BlockDrafter):
             torch.empty(KEPT + SCRATCH, self.K, size, dtype=shared.dtype, device=shared.device)
             for size in (H, Q, M)
         ]
-
-    def propose(self, inputs: DraftInput, depth: int) -> Drafts:
-        self.last = super().propose(inputs, depth)
-        return self.last
 
     def block(self, inputs: DraftInput, depth: int) -> tuple[Tensor, Tensor, Tensor]:
         """As `BlockDrafter.block`, but the logits are the whole table, in which `position` finds its rows."""
