@@ -109,7 +109,7 @@ class AuditProcess(AskedProcess):
         results: Path | None = None,
     ):
         config = config or RunConfig.make()
-        rules = list(dict.fromkeys(rule.strip() for rule in rules))
+        self.rules = rules = list(dict.fromkeys(rule.strip() for rule in rules))
         self.case = {
             "prompt": prompt, "continuations": continuations, "K": K, "temperature": config.temperature,
             "target": config.target, "drafter": config.drafter,

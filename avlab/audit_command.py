@@ -23,7 +23,7 @@ from avlab.audit import (
 )
 from avlab.config import RunConfig
 from avlab.run_command import JSON
-from avlab.speculation.texts import within_noise
+from avlab.speculation.texts import MEASURES, within_noise
 
 NOTICEABLE = 0.02  # exact total variation from which on an audit must reject
 UNFINISHED = 2  # exit code of an audit that ran out of its minutes
@@ -196,14 +196,6 @@ def published() -> str:
     """The published AUCs with their source."""
     values = ", ".join(f"{name} {value:.3f}" for name, value in PUBLISHED_AUC.items())
     return f"{values} ({PUBLISHED_IN})"
-
-
-MEASURES = {
-    "log_probability": "log-probability a token, nats",
-    "entropy": "target's entropy a token, nats",
-    "excess": "their sum, 0 if sampled from the target",
-    "repetition": "four tokens that came before",
-}
 
 
 def _show_texts(rows: list[dict[str, Any]]) -> None:

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from avlab.ui.bias import any_rows, audit, noise, scenes, two_tokens
+from avlab.ui.bias import any_rows, audit, noise, scenes, texts, two_tokens
 
 PARTS = {
     "1 Two tokens": two_tokens.draw,
@@ -10,6 +10,7 @@ PARTS = {
     "3 Positions and steps": scenes.draw,
     "4 Noise": noise.draw,
     "5 The engine": audit.draw,
+    "6 Texts": texts.draw,
 }
 
 st.markdown("## Sampling bias")

@@ -7,7 +7,8 @@ from streamlit.testing.v1 import AppTest
 from avlab.teaching.scenes import SCENES
 
 PARTS = {
-    "1 Two tokens": 3, "2 Any distributions": 3, "3 Positions and steps": 3, "4 Noise": 1, "5 The engine": 0,
+    "1 Two tokens": 3, "2 Any distributions": 3, "3 Positions and steps": 3, "4 Noise": 1,
+    "5 The engine": 0, "6 Texts": 0,
 }  # fmt: skip
 
 

@@ -1,5 +1,6 @@
 """Figures of the Sampling bias page: outputs beside what is due, the tree of paths, draws that converge."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -251,6 +252,52 @@ def against_floor(found: Sequence[tuple[str, History, bool]]) -> go.Figure:
                 )
             )  # fmt: skip
     return figure
+
+
+def measures(
+    names: Mapping[str, str], found: Sequence[tuple[str, Mapping[str, Sequence[float | None]], bool]]
+) -> go.Figure:
+    """A panel for each measure, a dot with its interval for each rule, drawn from the top.
+
+    names: title of each measure; found holds (rule, measure -> (estimate, lower end, upper end), sound).
+    """
+    figure = frame("", "", 118 + 34 * len(found), legend=False, unified=False)
+    gap, wide = 0.035, 1 / len(names)
+    for number, (measure, title) in enumerate(names.items(), 1):
+        axis = "x" if number == 1 else f"x{number}"
+        left = (number - 1) * wide + (gap if number > 1 else 0)
+        known = [
+            (rule, values[measure], sound) for rule, values, sound in found if None not in values[measure]
+        ]
+        figure.add_trace(
+            go.Scatter(
+                x=[at for _, (at, _, _), _ in known], y=[rule for rule, _, _ in known], xaxis=axis, mode="markers",
+                marker={"size": 10, "color": [palette.verdict(sound) for _, _, sound in known]},
+                error_x={
+                    "type": "data", "symmetric": False, "thickness": 2, "width": 5, "color": palette.EVENT,
+                    "array": [high - at for _, (at, _, high), _ in known],
+                    "arrayminus": [at - low for _, (at, low, _), _ in known],
+                },
+                hovertemplate="%{y}: %{x:.4f}<extra></extra>",
+            )
+        )  # fmt: skip
+        figure.layout[f"xaxis{'' if number == 1 else number}"] = {
+            "domain": [left, number * wide], "anchor": "y", "ticks": "outside", "ticklen": 4, "nticks": 5,
+            "showgrid": True, "title": {"text": wrapped(title), "font": {"size": 12}, "standoff": 8},
+        }  # fmt: skip
+        if measure == "excess":
+            figure.add_vline(0, xref=axis, line={"color": palette.TARGET, "width": 2, "dash": "dash"})
+    figure.update_layout(
+        margin={"b": 64, "l": 130},
+        yaxis={"type": "category", "autorange": "reversed", "automargin": True, "ticks": "", "title": None,
+               "categoryarray": [rule for rule, _, _ in found]},
+    )  # fmt: skip
+    return figure
+
+
+def wrapped(title: str, width: int = 26) -> str:
+    """A title over as many lines as it needs."""
+    return "<br>".join(textwrap.wrap(title, width))
 
 
 DASHES = ("solid", "dot", "dashdot", "longdash")

@@ -10,6 +10,12 @@ import numpy as np
 GRAM = 4  # tokens that must come again to count as repetition
 RESAMPLES = 2000
 LEVEL = 0.95
+MEASURES = {
+    "log_probability": "log-probability under the target, nats a token",
+    "entropy": "entropy of the target's rows, nats a token",
+    "excess": "their sum: 0 if sampled from the target",
+    "repetition": "share of four-token runs that came before",
+}
 Interval = tuple[float, float, float]  # estimate, lower and upper end
 
 

@@ -4,9 +4,11 @@
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -23,16 +25,17 @@ class Rows:
     target: np.ndarray
     draft: np.ndarray
 
+    @classmethod
+    def of(cls, recorded: Mapping[str, Any]) -> "Rows":
+        """From names, target and draft as plain lists; rounded, so scaled to one again."""
+        target, draft = (np.array(recorded[row]) / sum(recorded[row]) for row in ("target", "draft"))
+        return cls(list(recorded["names"]), target, draft)
+
 
 @cache
 def recorded() -> dict[str, Rows]:
     """Rows by prompt."""
-    return {
-        each["prompt"]: Rows(
-            each["names"], *(np.array(each[row]) / sum(each[row]) for row in ("target", "draft"))
-        )
-        for each in json.loads(FILE.read_text(encoding="utf-8"))
-    }
+    return {each["prompt"]: Rows.of(each) for each in json.loads(FILE.read_text(encoding="utf-8"))}
 
 
 def shortened(target: np.ndarray, draft: np.ndarray) -> tuple[list[int], np.ndarray, np.ndarray]:

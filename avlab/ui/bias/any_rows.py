@@ -3,14 +3,16 @@
 import numpy as np
 import streamlit as st
 
+from avlab.audit import RowsProcess
 from avlab.figures import bias as figures
 from avlab.teaching.cases import LARGEST, bias, check_pair, parse_distribution, random_rows, typed
-from avlab.teaching.real_rows import recorded
+from avlab.teaching.real_rows import Rows, recorded
 from avlab.teaching.rules import KINDS, CaseError, parse_rule
 from avlab.teaching.scenes import LETTERS
-from avlab.ui.bias import lesson
+from avlab.ui.bias import asked, lesson
 from avlab.ui.chart import chart
 
+PART, OWN = "rows", "a prompt of your own …"
 SOURCES = ("typed", "random", "rows of the real model")
 THRESHOLDS = np.linspace(0, 1, 51)
 FORMULAS = r"""
@@ -23,6 +25,10 @@ Total variation is $\tfrac12 \sum_y |o(y) - p(y)|$, the most by which the chance
 tests $n$ outputs by chi-square sees a noncentral $\chi^2$ with noncentrality $n \sum_y (o(y)-p(y))^2 / p(y)$ and $V-1$
 degrees of freedom; the number given is the smallest $n$ that rejects at the 1 % level with probability 90 %.
 """
+
+
+class Waiting(Exception):
+    """The rows are not there yet; the page has said why."""
 
 
 def draw() -> None:
@@ -43,6 +49,8 @@ def draw() -> None:
         check_pair(target, draft)
     except CaseError as error:
         st.error(str(error))
+        return
+    except Waiting:
         return
     left, right = st.columns([2, 3])
     way = left.segmented_control(
@@ -110,9 +118,7 @@ def _rows(source: str) -> tuple[np.ndarray, np.ndarray, list[str]]:
         target, draft = random_rows(V, sharp, int(seed))
         return target, draft, list(LETTERS[:V])
     if source == SOURCES[2]:
-        known = recorded()
-        prompt = st.selectbox("At the end of this prompt", list(known), key="prompt", bind="query-params")
-        rows = known[prompt or next(iter(known))]
+        rows = _real_rows()
         st.caption(
             "The default target's next-token distribution and the shipped drafter's first draft row, at "
             "temperature 1: the "
@@ -128,6 +134,25 @@ def _rows(source: str) -> tuple[np.ndarray, np.ndarray, list[str]]:
     if max(len(target), len(draft)) > LARGEST:
         raise CaseError(f"This page draws up to {LARGEST} tokens: give fewer, or use `avlab bias exact`.")
     return target, draft, list(LETTERS[: len(target)])
+
+
+def _real_rows() -> Rows:
+    """Rows at a recorded prompt, or at the reader's own once the model has been asked for them."""
+    known = recorded()
+    prompt = st.selectbox("At the end of this prompt", [*known, OWN], key="prompt", bind="query-params")
+    if prompt != OWN:
+        return known[prompt or next(iter(known))]
+    own = st.text_input("Your prompt", "Say hello in French.", key="own-prompt", bind="query-params") or ""
+    asked.buttons(
+        PART, "Ask the model", ":material/neurology:", lambda: RowsProcess(own), bool(own.strip()),
+        "A worker process loads the model, computes both rows at the end of the prompt, and ends.",
+    )  # fmt: skip
+    asked.rows(PART, lambda rows: None)
+    process = asked.newest(PART)
+    found = process.rows.get((own,)) if process else None
+    if found is None:
+        raise Waiting
+    return Rows.of(found)
 
 
 def _curve(target: np.ndarray, draft: np.ndarray, kind: str) -> np.ndarray:

@@ -1,0 +1,89 @@
+"""What a part asks of the real engine: one process at a time for all browsers of this dashboard, and its progress."""
+
+import atexit
+from collections.abc import Callable
+from typing import Any
+
+import streamlit as st
+
+from avlab.audit import AskedProcess
+from avlab.ui import host
+
+TICK_SECONDS = 1.0
+
+_asked: dict[str, AskedProcess] = {}  # the newest of each part; at most one of them is at work
+
+
+def buttons(
+    part: str, words: str, icon: str, make: Callable[[], AskedProcess], ready: bool, note: str
+) -> None:
+    """The button that starts `make`, or stops what it started, and beside it what stands in the way, or a note.
+
+    part: whose process it is. ready: whether the part's settings make an order.
+    """
+    left, right = st.columns([1, 4], vertical_alignment="center")
+    serving = host.lab().supervisor.status().alive
+    others = any(_busy(each) for each in _asked if each != part)
+    if _busy(part):
+        left.button(
+            "Stop", icon=":material/stop:", on_click=stop, args=(part,), width="stretch", key=f"stop-{part}"
+        )
+    else:
+        left.button(
+            words, type="primary", icon=icon, width="stretch", on_click=_start, args=(part, make), key=f"start-{part}",
+            disabled=serving or others or not ready,
+        )  # fmt: skip
+    if serving:
+        right.info("A worker is serving, and this would spoil its timing: stop it in the sidebar first.")
+    elif others:
+        right.info("Another part of this page is at work on the engine: wait for it, or stop it there.")
+    else:
+        right.caption(note)
+
+
+def rows(part: str, show: Callable[[list[dict[str, Any]]], None]) -> None:
+    """Progress, or what went wrong, and `show` for the rows so far; renewed every second while there is work."""
+    process = _asked.get(part)
+    if process is None:
+        return
+
+    def tick() -> None:
+        text, done, total = process.progress
+        if process.error:
+            st.error(process.error)
+        elif not process.done.is_set():
+            share = min(done / total, 1.0) if total else 0.0
+            st.progress(share, text=f"{text}: {done:,} of {total:,}" if total else text)
+        elif st.session_state.get(f"seen-{part}") is not process:
+            st.session_state[f"seen-{part}"] = process
+            st.rerun()  # the page stops ticking
+        if process.rows:
+            show(list(process.rows.values()))
+
+    st.fragment(tick, run_every=TICK_SECONDS if _busy(part) else None)()
+
+
+def newest(part: str) -> AskedProcess | None:
+    """The process that a part asked last."""
+    return _asked.get(part)
+
+
+def stop(part: str) -> None:
+    """End a part's process, whatever it is doing."""
+    if part in _asked:
+        _asked[part].close()
+
+
+def _busy(part: str) -> bool:
+    return part in _asked and not _asked[part].done.is_set()
+
+
+def _start(part: str, make: Callable[[], AskedProcess]) -> None:
+    stop(part)
+    _asked[part] = make()
+
+
+@atexit.register
+def _stop_all() -> None:
+    for part in _asked:
+        stop(part)

@@ -1,0 +1,128 @@
+"""Part 6: what a sound and an unsound rule do to whole answers of the real model."""
+
+from typing import Any
+
+import streamlit as st
+
+from avlab.audit import TEXT_POSITIONS, TextProcess
+from avlab.config import RunConfig
+from avlab.figures import bias as figures
+from avlab.speculation.texts import MEASURES, within_noise
+from avlab.ui.bias import asked, lesson
+from avlab.ui.chart import chart
+from avlab.workloads import kinds
+
+PART = "texts"
+SOUND = ("maximum:t", "entropy:t", "margin:t", "fixed:4", "adaptive")
+UNSOUND = ("drawn:t", "noise:correction")
+FORMULAS = r"""
+For the tokens $x_1, x_2, \dots$ of an answer, with $p_i$ the target's distribution in which $x_i$ stands:
+log-probability $\ln p_i(x_i)$, entropy $H_i = -\sum_y p_i(y) \ln p_i(y)$, each averaged over all tokens of all answers.
+
+If $x_i$ is drawn from $p_i$, the expectation of $\ln p_i(x_i)$ is $-H_i$, whatever came before. So
+$\sum_i \left( \ln p_i(x_i) + H_i \right)$ is a martingale and the average of $\ln p_i(x_i) + H_i$ is 0 up to noise: the
+text itself says whether it was sampled from the target, and no second text is needed.
+
+Repetition: the share of runs of four tokens that came before in the same answer.
+
+Intervals: 95 %, percentile bootstrap over requests (2,000 resamples). Both rules answer the same requests with the same
+seeds; for differences a resample takes both answers of a request together.
+"""
+
+
+def draw() -> None:
+    """The part: two rules and a workload; measures with intervals, differences, and texts side by side."""
+    lesson.head(
+        "6 · What it does to text",
+        "Write the same answers under both rules, then raise or lower the threshold and see which measures notice.",
+        "An unsound rule writes text that the target finds likelier than its own; log-probability plus entropy is 0 "
+        "for a faithful sampler, and betrays it.",
+    )
+    columns = st.columns([2, 2, 2, 2, 2])
+    sound = columns[0].selectbox("Sound rule", SOUND, key="text-sound", bind="query-params")
+    bent = columns[1].selectbox(
+        "Unsound rule",
+        UNSOUND,
+        key="text-unsound",
+        bind="query-params",
+        format_func=lambda rule: f"UNSOUND {rule}",
+    )
+    cut = columns[2].slider("Threshold t", 0.05, 0.95, 0.3, 0.05, key="text-cut", bind="query-params")
+    workload = columns[3].selectbox("Workload", ["mixed", *kinds()], key="text-workload", bind="query-params")
+    count = columns[4].select_slider(
+        "Requests", [16, 32, 64, 128, 256], 64, key="text-count", bind="query-params"
+    )
+    rules = [str(rule).replace(":t", f":{cut:g}") for rule in (sound, bent)]
+    asked.buttons(
+        PART, "Write", ":material/edit_note:",
+        lambda: TextProcess(rules, count, config=RunConfig.make(workload=workload)), True,
+        f"Temperature 1, {TEXT_POSITIONS} draft positions, answers of up to 96 tokens; 64 requests take minutes.",
+    )  # fmt: skip
+    if asked.newest(PART) is not None and lesson.revealed(
+        f"texts-{rules}", "Which measures will differ by more than noise?", list(MEASURES.values()), *_truth()
+    ):
+        asked.rows(PART, _show)
+    lesson.formulas(FORMULAS)
+
+
+def _truth() -> tuple[list[str], str]:
+    """The measures that did differ, as far as it is known, for the quiz."""
+    process = asked.newest(PART)
+    rows = list(process.rows.values()) if process else []
+    if len(rows) < 2:
+        return ["not known yet"], "The texts are still being written."
+    change = rows[1]["difference"]
+    return [title for name, title in MEASURES.items() if not _unclear(change[name])] or ["none of them"], ""
+
+
+def _show(rows: list[dict[str, Any]]) -> None:
+    chart(
+        figures.measures(MEASURES, [(row["label"], row["measures"], row["sound"]) for row in rows]),
+        "text-measures", "What the target says of the texts",
+        f"{rows[0]['requests']} answers under each rule, "
+        + " and ".join(f"{row['tokens']:,}" for row in rows)
+        + " tokens; 95 % intervals. The third panel is the one that needs no comparison: dashed is 0.",
+    )  # fmt: skip
+    if len(rows) > 1:
+        st.markdown(f"#### {rows[1]['label']} less {rows[0]['label']}")
+        st.dataframe(
+            [_difference(name, rows[1]["difference"][name]) for name in MEASURES],
+            hide_index=True,
+            width="stretch",
+        )
+        st.caption(
+            "Paired by request: the same prompts and seeds. Within the noise: the 95 % interval holds 0."
+        )
+    st.markdown("#### The same request under each rule")
+    for numbered in zip(*(row["texts"] for row in rows), strict=True):
+        with st.expander(_short(numbered[0]["prompt"])):
+            for column, row, each in zip(st.columns(len(rows)), rows, numbered, strict=True):
+                column.caption(row["label"])
+                column.text(each["text"].strip() or "(it ended at once)")
+
+
+def _difference(name: str, interval: list[float | None]) -> dict[str, str]:
+    if None in interval:
+        return {
+            "measure": MEASURES[name],
+            "difference": "–",
+            "95 % interval": "–",
+            "verdict": "nothing to compare",
+        }
+    estimate, low, high = interval
+    verdict = "within the noise" if _unclear(interval) else "higher" if estimate > 0 else "lower"
+    return {
+        "measure": MEASURES[name],
+        "difference": f"{estimate:+.3f}",
+        "95 % interval": f"{low:+.3f} to {high:+.3f}",
+        "verdict": verdict,
+    }
+
+
+def _unclear(interval: list[float | None]) -> bool:
+    return None in interval or within_noise((interval[0], interval[1], interval[2]))
+
+
+def _short(prompt: str, most: int = 110) -> str:
+    line = " ".join(prompt.split())
+    return line if len(line) <= most else f"{line[:most]} …"
