@@ -29,8 +29,10 @@ check: setup-dev      ## format, lint, types and the fast tests
 fetch: setup          ## the default target: downloaded once, then kept in the user's cache
 	$(BIN)/avlab fetch
 
+# Finished audits are kept in audit.jsonl: after a stop (Ctrl-C, or ARGS="--minutes 30") the same command goes on. Remove
+# the file when the engine has changed.
 audit: fetch          ## 20 audits of 100,000 continuations for each rule, sound and unsound; hours. ARGS="--seeds 2" is shorter
-	$(BIN)/avlab bias audit --continuations 100000 --seeds 20 $(addprefix --rule ,$(AUDITED)) $(ARGS)
+	$(BIN)/avlab bias audit --continuations 100000 --seeds 20 --results audit.jsonl $(addprefix --rule ,$(AUDITED)) $(ARGS)
 
 bench: fetch          ## the measures and their bars; ARGS=--quick takes at most ten minutes
 	$(BIN)/avlab bench $(ARGS)

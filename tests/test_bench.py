@@ -5,8 +5,7 @@ import json
 
 import numpy as np
 import pytest
-from tiny_models import write_block_drafter, write_llama
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tiny_models import write_block_drafter, write_llama, write_tokenizer
 
 from avlab.bench import report, rounds, runner
 from avlab.bench.base import Bar, BenchError, Context, Measure, Outcome, Table, all_measures, choose
@@ -190,15 +189,8 @@ class Tiny(Context):
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bench")
-    words = {"[UNK]": 0, "[END]": 1} | {
-        word: 2 + i for i, word in enumerate(["the", "a", "of", "to", "and", "in", "is", "it", "for", "you"])
-    }
-    tokenizer = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     target = write_llama(folder / "target", max_position_embeddings=1024, eos_token_id=1)
-    tokenizer.save(str(target / "tokenizer.json"))
-    template = "{% for turn in messages %}the {{ turn['content'] }} of{% endfor %}"
-    (target / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}))
+    write_tokenizer(target)
     drafter = write_block_drafter(folder / "drafter", target)
     config = RunConfig.make(
         target=str(target),

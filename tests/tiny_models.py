@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from avlab.engine.checkpoint import read_config, read_weights
 from avlab.engine.drafters.block import BlockDrafter
@@ -74,6 +75,16 @@ def write_llama(folder: Path, seed: int = 0, sharpness: float = 1.5, **changes) 
             weights[f"{p}{name}.weight"] = 1 + random(H, scale=0.1)
     save_file(weights, folder / "model.safetensors")
     return folder
+
+
+def write_tokenizer(target: Path) -> None:
+    """A tokenizer of few words, and a chat template, into a target's folder."""
+    words = ["[UNK]", "[END]", "the", "a", "of", "to", "and", "in", "is", "it", "for", "you"]
+    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.save(str(target / "tokenizer.json"))
+    template = "{% for turn in messages %}the {{ turn['content'] }} of{% endfor %}"
+    (target / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}))
 
 
 def make_network(target: Path, shape: DrafterShape = SHAPE, seed: int = 0) -> DrafterNetwork:
