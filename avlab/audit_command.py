@@ -16,6 +16,7 @@ from avlab.audit import (
     SOUND_RULES,
     TEXT_POSITIONS,
     TEXT_RULES,
+    TEXT_SEED,
     AskedProcess,
     AuditFailed,
     AuditProcess,
@@ -106,7 +107,7 @@ def text(
     max_new_tokens: Annotated[int, typer.Option("--max-new-tokens", min=1, help="Of each answer.")] = 96,
     workload: Annotated[str, typer.Option("--workload", help="As in a run.")] = "mixed",
     temperature: Temperature = 1.0,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of prompts and sampling.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of prompts and sampling.")] = TEXT_SEED,
     target: Target = None,
     drafter: Drafter = None,
     positions: Annotated[

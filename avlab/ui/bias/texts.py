@@ -4,7 +4,7 @@ from typing import Any
 
 import streamlit as st
 
-from avlab.audit import TEXT_POSITIONS, TextProcess
+from avlab.audit import TEXT_POSITIONS, TEXT_SEED, TextProcess
 from avlab.config import RunConfig
 from avlab.figures import bias as figures
 from avlab.speculation.texts import MEASURES, within_noise
@@ -47,7 +47,7 @@ def draw() -> None:
         bind="query-params",
         format_func=lambda rule: f"UNSOUND {rule}",
     )
-    cut = columns[2].slider("Threshold t", 0.05, 0.95, 0.3, 0.05, key="text-cut", bind="query-params")
+    cut = columns[2].slider("Threshold t", 0.05, 0.95, 0.1, 0.05, key="text-cut", bind="query-params")
     workload = columns[3].selectbox("Workload", ["mixed", *kinds()], key="text-workload", bind="query-params")
     count = columns[4].select_slider(
         "Requests", [16, 32, 64, 128, 256], 64, key="text-count", bind="query-params"
@@ -55,7 +55,7 @@ def draw() -> None:
     rules = [str(rule).replace(":t", f":{cut:g}") for rule in (sound, bent)]
     asked.buttons(
         PART, "Write", ":material/edit_note:",
-        lambda: TextProcess(rules, count, config=RunConfig.make(workload=workload)), True,
+        lambda: TextProcess(rules, count, config=RunConfig.make(workload=workload, seed=TEXT_SEED)), True,
         f"Temperature 1, {TEXT_POSITIONS} draft positions, answers of up to 96 tokens; 64 requests take minutes.",
     )  # fmt: skip
     if asked.newest(PART) is not None and lesson.revealed(
