@@ -67,7 +67,7 @@ def measure(context: Context) -> Result:
 
 
 def compared(moments: list[Coefficients], feature: np.ndarray, label: np.ndarray) -> tuple[Table, float]:
-    """ECE on the same labels by the coefficients of the last refits, their mean, and the best there are; the last's ECE.
+    """ECE on the same labels by coefficients of the last refits, their mean, and the best there are; the ECE of these.
 
     A round's refit follows its own hundred steps, so which moment is frozen is a draw of its own.
     """
