@@ -1,5 +1,5 @@
 """The lab without a browser: `avlab fetch`, `run`, `ab`, `frontier`, `runs`, `show`, `export`, `report`, `window`,
-`bias`, `bench`.
+`bias`, `doctor`, `vllm`, `bench`.
 
 Answers go to standard output, everything else to standard error; with --json the answer is one JSON object. What
 goes wrong is one sentence on standard error and an exit code other than 0: 2 for wrong usage, 130 for Ctrl-C, else 1.
@@ -11,7 +11,15 @@ from typing import Annotated, Any
 
 import typer
 
-from avlab import ab_command, bias_command, frontier_command, run_command, terminal, vllm_command
+from avlab import (
+    ab_command,
+    bias_command,
+    doctor_command,
+    frontier_command,
+    run_command,
+    terminal,
+    vllm_command,
+)
 from avlab.config import ConfigError, default_database
 from avlab.errors import is_ours
 from avlab.teaching.rules import CaseError
@@ -71,6 +79,7 @@ app.command("ab")(ab_command.make())
 app.command("frontier")(frontier_command.make())
 app.add_typer(bias_command.app, name="bias")
 app.add_typer(vllm_command.app, name="vllm")
+app.command("doctor")(doctor_command.doctor)
 
 
 @app.command()

@@ -76,8 +76,7 @@ def checkpoint_of(target: str, drafter: str | None) -> Checkpoint:
     folder, draft_folder = folder_of(target), folder_of(drafter) if drafter else None
     config = _config(folder)
     draft = _config(draft_folder) if draft_folder else config
-    text = config.get("text_config") if isinstance(config.get("text_config"), Mapping) else config
-    inner = draft.get("dflash_config") if isinstance(draft.get("dflash_config"), Mapping) else {}
+    text, inner = _part(config, "text_config") or config, _part(draft, "dflash_config")
     weights = _weights(folder) + (_weights(draft_folder) if draft_folder != folder else 0.0)
     return Checkpoint(
         block=_first(draft, ("block_size", "dspark_block_size")) or _first(inner, ("block_size",)),
@@ -110,6 +109,11 @@ def _config(folder: Path | None) -> Mapping[str, Any]:
     except (OSError, ValueError) as error:
         raise LookError(f"{folder / 'config.json'} cannot be read ({error}).") from None
     return values if isinstance(values, Mapping) else {}
+
+
+def _part(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = values.get(name)
+    return found if isinstance(found, Mapping) else {}
 
 
 def _weights(folder: Path | None) -> float:
