@@ -18,6 +18,7 @@ from avlab import (
     frontier_command,
     run_command,
     terminal,
+    terminal_ab,
     vllm_command,
 )
 from avlab.config import ConfigError, default_database
@@ -91,9 +92,18 @@ def runs(database: Database = None, as_json: Json = False) -> None:
 
 @app.command()
 def show(run: RunName, database: Database = None, as_json: Json = False) -> None:
-    """Show a run: rates, acceptance by position, coefficients, calibration, where the time went."""
+    """Show a run: rates, acceptance by position, coefficients, calibration, where the time went; an A/B's verdict."""
     summary = _answer(database, "show", run=run)
-    terminal.print_json(summary) if as_json else terminal.show_summary(summary)
+    if as_json:
+        terminal.print_json(summary)
+        return
+    terminal.show_summary(summary)
+    if summary["ab"]:
+        terminal.answers().print("\nThe A/B:")
+        terminal_ab.show(summary["ab"])
+    if summary["frontier"]:
+        terminal.answers().print("\nThe frontier:")
+        terminal_ab.show_frontier(summary["frontier"])
 
 
 @app.command()
@@ -133,6 +143,7 @@ def report(
 
 def _answer(database: Path | None, what: str, **arguments: Any) -> Any:
     """Ask a database: read it where nobody holds it, else ask its owner."""
+    from avlab.experiments.summary import summarise
     from avlab.workers.owner import ask
     from store import queries
     from store.database import connect_reader
@@ -152,7 +163,7 @@ def _answer(database: Path | None, what: str, **arguments: Any) -> Any:
             from avlab.report import write_report
 
             return write_report(con, run, Path(arguments["file"]))
-        return export_run(con, run, **arguments) if what == "export" else queries.run_summary(con, run)
+        return export_run(con, run, **arguments) if what == "export" else summarise(con, run)
     finally:
         con.close()
 

@@ -96,6 +96,15 @@ def test_the_command_line_prints_the_verdict(path):
     shown = subprocess.run([*CLI, *options], capture_output=True, text=True, check=False, timeout=180)
     assert "faster than fixed:5 at 16 requests." in shown.stdout and "verification, ms" in shown.stdout
     assert "10 of 10 rounds" in shown.stdout
+    verdict, ledger = shown.stdout.partition("\n\n")[0], shown.stdout.partition("per 1,000 output tokens")[2]
+    later = subprocess.run([*CLI, "show", "last"], capture_output=True, text=True, check=False, timeout=60)
+    assert later.returncode == 0 and "all arms of its A/B" in later.stdout, later.stderr
+    assert verdict in later.stdout and ledger in later.stdout
+    plain = subprocess.run(
+        [*CLI, "show", "last", "--json"], capture_output=True, text=True, check=False, timeout=60
+    )
+    again = json.loads(plain.stdout)
+    assert again["ab"]["results"][0]["declared"] and again["frontier"] is None
 
 
 def test_identical_arms_are_compared_and_not_declared(path):

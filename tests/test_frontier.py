@@ -130,6 +130,8 @@ def test_the_command_line_and_the_report(tmp_path, monkeypatch):
         and "Every repeat is there" in again.stderr
         and "on the frontier" in again.stdout
     )
+    later = avlab("show", "last")
+    assert later.returncode == 0 and again.stdout in later.stdout, later.stderr
     file = tmp_path / "out.html"
     assert avlab("report", "last", str(file)).returncode == 0
     text = file.read_text(encoding="utf-8")
