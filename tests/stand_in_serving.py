@@ -43,6 +43,10 @@ class Engine(StandInEngine):
         self.policies.setdefault(str(arm), make_policy(arm, self.K, self.costs, 30))
         self.policy = self.policies[str(arm)]
 
+    def spend(self, milliseconds):
+        """Let the time pass that a step takes."""
+        time.sleep(milliseconds / 1e3)
+
     def step(self):
         if self.failing and self.step_number == 30:
             raise RuntimeError("a fault in step 30")
@@ -75,7 +79,7 @@ class Engine(StandInEngine):
         labelled = (position <= accepted[:, None]) & (position < admission.admitted[:, None])
         tokens = B + int(admission.admitted.sum())
         draft, verify = float(self.costs.draft_at(depth)[B]), float(self.costs.verify[tokens])
-        time.sleep((draft + verify) / 1e3)
+        self.spend(draft + verify)
         report = SimpleNamespace(
             step=self.step_number, running=B, waiting=self.waiting, emitting=B, prompt_tokens=0,
             target_tokens=tokens, drafted=depth, tokens=int(accepted.sum()) + B, admission=admission, slots=None,
