@@ -2,19 +2,17 @@
 
 import contextlib
 import json
-import subprocess
-import sys
 import tempfile
 import threading
 from pathlib import Path
 from typing import Any
 
 from avlab.config import RunConfig
-from avlab.workers.processes import PROJECT, end_tree, tail, worker_environment
+from avlab.workers.processes import end_tree, start_child, tail, worker_environment
 
 PROMPT = "What is the capital of France?"
 SOUND_RULES = ("adaptive", "adaptive:raw", "fixed:2", "maximum:0.2", "budget:earlier")
-# glibc hands large blocks back at once and asks for them again at every step; kept, a step takes a fifth less (measured)
+# glibc gives large blocks back at once and asks for them again at each step; kept, a step takes a fifth less (measured)
 KEEPS_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "2000000000", "MALLOC_TRIM_THRESHOLD_": "2000000000"}
 UNSOUND_RULES = ("drawn:0.2", "budget:same-step", "noise:correction")
 
@@ -41,17 +39,9 @@ class AuditProcess:
         self.error = ""
         self.done = threading.Event()
         self._log = Path(tempfile.mkstemp(prefix="avlab-audit-", suffix=".log")[1])
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "avlab.workers.audit"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                cwd=PROJECT,
-                env=worker_environment(config) | KEEPS_MEMORY,
-                start_new_session=True,
-            )
+        self._process = start_child(
+            "avlab.workers.audit", worker_environment(config) | KEEPS_MEMORY, self._log
+        )
         order = {
             "config": config.model_dump(mode="json"),
             "rules": rules,
