@@ -1,5 +1,5 @@
 """The lab without a browser: `avlab fetch`, `run`, `ab`, `frontier`, `runs`, `show`, `export`, `report`, `window`,
-`bias`, `bench`.
+`bias`, `doctor`, `vllm`, `bench`.
 
 Answers go to standard output, everything else to standard error; with --json the answer is one JSON object. What
 goes wrong is one sentence on standard error and an exit code other than 0: 2 for wrong usage, 130 for Ctrl-C, else 1.
@@ -11,7 +11,16 @@ from typing import Annotated, Any
 
 import typer
 
-from avlab import ab_command, bias_command, frontier_command, run_command, terminal, vllm_command
+from avlab import (
+    ab_command,
+    bias_command,
+    doctor_command,
+    frontier_command,
+    run_command,
+    terminal,
+    terminal_ab,
+    vllm_command,
+)
 from avlab.config import ConfigError, default_database
 from avlab.errors import is_ours
 from avlab.teaching.rules import CaseError
@@ -71,6 +80,7 @@ app.command("ab")(ab_command.make())
 app.command("frontier")(frontier_command.make())
 app.add_typer(bias_command.app, name="bias")
 app.add_typer(vllm_command.app, name="vllm")
+app.command("doctor")(doctor_command.doctor)
 
 
 @app.command()
@@ -82,9 +92,18 @@ def runs(database: Database = None, as_json: Json = False) -> None:
 
 @app.command()
 def show(run: RunName, database: Database = None, as_json: Json = False) -> None:
-    """Show a run: rates, acceptance by position, coefficients, calibration, where the time went."""
+    """Show a run: rates, acceptance by position, coefficients, calibration, where the time went; an A/B's verdict."""
     summary = _answer(database, "show", run=run)
-    terminal.print_json(summary) if as_json else terminal.show_summary(summary)
+    if as_json:
+        terminal.print_json(summary)
+        return
+    terminal.show_summary(summary)
+    if summary["ab"]:
+        terminal.answers().print("\nThe A/B:")
+        terminal_ab.show(summary["ab"])
+    if summary["frontier"]:
+        terminal.answers().print("\nThe frontier:")
+        terminal_ab.show_frontier(summary["frontier"])
 
 
 @app.command()
@@ -124,6 +143,7 @@ def report(
 
 def _answer(database: Path | None, what: str, **arguments: Any) -> Any:
     """Ask a database: read it where nobody holds it, else ask its owner."""
+    from avlab.experiments.summary import summarise
     from avlab.workers.owner import ask
     from store import queries
     from store.database import connect_reader
@@ -143,7 +163,7 @@ def _answer(database: Path | None, what: str, **arguments: Any) -> Any:
             from avlab.report import write_report
 
             return write_report(con, run, Path(arguments["file"]))
-        return export_run(con, run, **arguments) if what == "export" else queries.run_summary(con, run)
+        return export_run(con, run, **arguments) if what == "export" else summarise(con, run)
     finally:
         con.close()
 

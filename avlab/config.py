@@ -59,7 +59,8 @@ class RunConfig(BaseModel):
         "mixed", min_length=1, description="a kind, mixed, mixture:A=2,B=1, drift:A,B@60s or file:PATH"
     )
     arrival: str | None = Field(
-        None, description="closed:N, poisson:RATE, burst:N or replay; else a file's own times, or closed:16"
+        None,
+        description="closed:N, closed:A,B@60s, poisson:RATE, burst:N or replay; else a file's own times, or closed:16",
     )
     temperature: float = Field(1.0, ge=0, le=10, description="0 is greedy")
     top_k: int = Field(0, ge=0, le=10_000_000, description="keep so many tokens; 0: all")

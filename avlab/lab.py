@@ -14,6 +14,7 @@ import msgspec
 from avlab.config import RunConfig
 from avlab.experiments import frontier
 from avlab.experiments.analysis import analyse
+from avlab.experiments.summary import summarise
 from avlab.workers import messages as m
 from avlab.workers.owner import Owner, OwnerError
 from avlab.workers.supervisor import REFERENCE, Supervisor, WorkerError
@@ -101,9 +102,9 @@ class Lab:
             return queries.runs(con)
 
     def show(self, run: str) -> dict:
-        """A run's summary, by id, the beginning of one, or "last"."""
+        """A run's summary with its A/B or frontier, by id, the beginning of one, or "last"."""
         with self.database.cursor() as con:
-            return queries.run_summary(con, queries.find_run(con, run))
+            return summarise(con, queries.find_run(con, run))
 
     def ab(self, run: str, slo: tuple[str, float] | None = None) -> dict:
         """What a run's A/B says by now, by id, the beginning of one, or "last"."""

@@ -44,14 +44,15 @@ def costs() -> None:
     left, right = st.columns(2)
     with left:
         chart(
-            budget.costs(profile, medians, "verify", shown.K), "verify-cost", "Cost of the target's pass",
+            budget.verify_costs(profile, medians), "verify-cost", "Cost of the target's pass",
             "Where the line is flat another draft token is nearly free; where it rises each has a price. Red points "
             "off the line mean that costs have drifted since they were timed.",
         )  # fmt: skip
     with right:
         chart(
-            budget.costs(profile, medians, "draft", shown.K), "draft-cost", "Cost of drafting in full",
-            "Paid before anything is verified: it lowers the whole curve, and hardly moves its peak.",
+            budget.draft_costs(profile, medians), "draft-cost", "Cost of drafting, by depth",
+            "Paid before anything is verified: it lowers the whole curve, and hardly moves its peak. `+depth` chooses "
+            "among the depths; other arms always pay for one.",
         )  # fmt: skip
     chart(
         budget.admitted_map(lengths), "admitted", "Admitted draft tokens, request by request",
@@ -64,7 +65,9 @@ left, right = st.columns(2)
 scale = left.slider(
     "What if the target's pass cost × as much?", 0.25, 4.0, 1.0, 0.25, key="scale", bind="query-params"
 )
-file = right.file_uploader("What if it ran on another machine? Its costs as CSV: phase, size, ms", type="csv")
+file = right.file_uploader(
+    "What if it ran on another machine? Its costs as CSV: phase, size, ms (and depth)", type="csv"
+)
 other = None
 if file is not None:
     try:

@@ -50,8 +50,16 @@ def draw() -> None:
         )
     points, plan = answer["points"], answer["plan"]
     if shown.live:
-        total = len(plan["arms"]) * (plan["rounds"] + answer["repeats"])
-        st.progress(min(answer["cells"][0] / total, 1.0), text=f"{answer['cells'][0]} cells measured")
+        done, planned = answer["cells"][0], answer["planned"]
+        learning = not done and plan["learn"]
+        st.progress(
+            min(done / planned, 1.0),
+            text=f"{done} of {planned} cells" + (" (adaptive arms learn first)" if learning else ""),
+        )
+    if earlier := len(answer["runs"]) - 1:
+        st.caption(
+            f"It goes on from {earlier} earlier run{'s' if earlier > 1 else ''}, whose cells count too."
+        )
     for sentence in answer["sentences"]:
         st.markdown(sentence)
     chart(

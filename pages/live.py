@@ -37,7 +37,7 @@ def draw() -> None:
         recent["scheduled"],
         recent["admitted"],
         recent["target_tokens"],
-        tables.get("verify", []),
+        tables.verify if tables else [],
     )
     if told:
         st.info(told, icon=":material/lightbulb:")
@@ -75,7 +75,7 @@ def draw() -> None:
 
     left, right = st.columns(2)
     with left:
-        saved = figure_numbers.saved(steps, tables.get("verify"))
+        saved = figure_numbers.saved(steps, tables.verify if tables else None)
         said = (
             "" if saved is None else f" Verifying every draft token would have cost {formats.number(saved, 1, 'ms')} "
             "more a step, by the cost table."

@@ -60,12 +60,12 @@ class Run:
 
     @property
     def cost_samples(self) -> pd.DataFrame:
-        """One row a timed sample of a cost profile: phase, size, milliseconds."""
+        """One row a timed sample of a cost profile: phase, size, milliseconds, depth of a draft."""
         return self._frame("cost_samples")
 
     @property
     def cost_tables(self) -> pd.DataFrame:
-        """One row a size of the cost tables made of the samples: phase, size, milliseconds."""
+        """One row a size of the cost tables made of the samples: phase, size, milliseconds, depth of a draft."""
         return self._frame("cost_tables")
 
     @property

@@ -132,14 +132,12 @@ def _drafts(frame: m.Drafts) -> pa.Table:
 
 def _costs(frame: m.CostProfile, sequence: int) -> dict[str, pa.Table]:
     head = (sequence, frame.source, frame.cost_hash)
-    samples = [
-        (*head, phase, size, ms)
-        for phase, pairs in (("draft", frame.draft_samples), ("verify", frame.verify_samples))
-        for size, ms in pairs
-    ]
+    samples = [(*head, "draft", requests, ms, depth) for requests, depth, ms in frame.draft_samples]
+    samples += [(*head, "verify", tokens, ms, None) for tokens, ms in frame.verify_samples]
     tables = [
-        (*head, phase, size, ms)
-        for phase, column in (("draft", frame.draft_table), ("verify", frame.verify_table))
-        for size, ms in enumerate(column)
+        (*head, "draft", requests, ms, depth)
+        for requests, by_depth in enumerate(frame.draft_table)
+        for depth, ms in enumerate(by_depth)
     ]
+    tables += [(*head, "verify", tokens, ms, None) for tokens, ms in enumerate(frame.verify_table)]
     return {"cost_samples": _table("cost_samples", samples), "cost_tables": _table("cost_tables", tables)}

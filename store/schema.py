@@ -8,7 +8,7 @@ import duckdb
 from store.errors import SchemaError, cause
 from store.tables import create_statements
 
-VERSION = 3
+VERSION = 4
 
 # From each older version, the statements that lead to the next. A step stays here for good, as does a stored
 # file of its version under tests/stored.
@@ -24,10 +24,17 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
         'CREATE TABLE rounds (run UUID, "round" INTEGER, kept BOOLEAN, reason VARCHAR, time DOUBLE, step BIGINT)',
         "CREATE TABLE block_requests (run UUID, block INTEGER, request BIGINT, tokens INTEGER, seconds DOUBLE)",
     ),
+    3: (
+        "ALTER TABLE cost_samples ADD COLUMN depth INTEGER",
+        "ALTER TABLE cost_tables ADD COLUMN depth INTEGER",
+    ),
 }
 
 # Columns that a version added, by table: an export of an older version lacks them, and they are null.
-ADDED: dict[int, dict[str, tuple[str, ...]]] = {2: {"steps": ("explored", "explored_ms")}}
+ADDED: dict[int, dict[str, tuple[str, ...]]] = {
+    2: {"steps": ("explored", "explored_ms")},
+    4: {"cost_samples": ("depth",), "cost_tables": ("depth",)},
+}
 
 # Tables that a version added: an export of an older version lacks them, and they are empty.
 ADDED_TABLES: dict[int, tuple[str, ...]] = {3: ("experiments", "rounds", "block_requests")}

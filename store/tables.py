@@ -128,9 +128,10 @@ TABLES: dict[str, dict[str, str]] = {
         "profile": "BIGINT",
         "source": "VARCHAR",
         "cost_hash": "VARCHAR",
-        "phase": "VARCHAR",  # "draft" by number of requests, "verify" by tokens in the target's pass
+        "phase": "VARCHAR",  # "draft" by number of requests and depth, "verify" by tokens in the target's pass
         "size": "INTEGER",
         "ms": "DOUBLE",
+        "depth": "INTEGER",  # of a draft, since version 4; before, all were of depth K
     },
     "cost_tables": {
         "run": "UUID",
@@ -140,6 +141,7 @@ TABLES: dict[str, dict[str, str]] = {
         "phase": "VARCHAR",
         "size": "INTEGER",
         "ms": "DOUBLE",
+        "depth": "INTEGER",
     },
     "experiments": {  # the plan of a run's A/B
         "run": "UUID",

@@ -186,14 +186,18 @@ def calibration_rows(
 
 
 def cost_profile(con: duckdb.DuckDBPyConnection, run: str) -> pa.Table:
-    """The last cost profile: form ("sample", "table"), source, phase ("draft", "verify"), size, ms."""
+    """The last cost profile: form ("sample", "table"), source, phase ("draft", "verify"), size, depth (null for
+    "verify"), ms.
+    """
     return table(
         con,
         """
-        SELECT form, source, phase, size, ms FROM (
+        SELECT form, source, phase, size,
+            CASE phase WHEN 'draft' THEN coalesce(depth, (SELECT K FROM runs WHERE run = $run::UUID)) END AS depth, ms
+        FROM (
             SELECT 'sample' AS form, * FROM cost_samples UNION ALL SELECT 'table', * FROM cost_tables
         ) WHERE run = $run::UUID AND profile = (SELECT max(profile) FROM cost_tables WHERE run = $run::UUID)
-        ORDER BY form, phase, size, ms
+        ORDER BY form, phase, size, depth, ms
         """,
         {"run": run},
     )

@@ -32,7 +32,9 @@ class Engine(StandInEngine):
         self.K, self.failing = config.K, config.target == "failing"
         stand_in_engine.K = config.K
         tokens = np.arange(SLOTS * (config.K + 1) + 1.0)
-        costs = CostTable(2 + np.arange(SLOTS + 1) / 8, 19 + 0.1 * tokens + 0.5 * np.maximum(tokens - 24, 0))
+        depth = np.arange(config.K + 1) / config.K  # [K + 1], as a share of the whole draft
+        draft = (2 + np.arange(SLOTS + 1) / 8)[:, None] * np.where(depth, 0.4 + 0.6 * depth, 0.0)
+        costs = CostTable(draft, 19 + 0.1 * tokens + 0.5 * np.maximum(tokens - 24, 0))
         super().__init__(config.arm, SLOTS)
         self.costs, self.policies = costs, {}
         self.set_policy(config.arm)
@@ -40,6 +42,10 @@ class Engine(StandInEngine):
     def set_policy(self, arm):
         self.policies.setdefault(str(arm), make_policy(arm, self.K, self.costs, 30))
         self.policy = self.policies[str(arm)]
+
+    def spend(self, milliseconds):
+        """Let the time pass that a step takes."""
+        time.sleep(milliseconds / 1e3)
 
     def step(self):
         if self.failing and self.step_number == 30:
@@ -72,8 +78,8 @@ class Engine(StandInEngine):
         accepted = np.cumprod(kept, axis=1).sum(1)
         labelled = (position <= accepted[:, None]) & (position < admission.admitted[:, None])
         tokens = B + int(admission.admitted.sum())
-        draft, verify = float(self.costs.draft[B]) if depth else 0.0, float(self.costs.verify[tokens])
-        time.sleep((draft + verify) / 1e3)
+        draft, verify = float(self.costs.draft_at(depth)[B]), float(self.costs.verify[tokens])
+        self.spend(draft + verify)
         report = SimpleNamespace(
             step=self.step_number, running=B, waiting=self.waiting, emitting=B, prompt_tokens=0,
             target_tokens=tokens, drafted=depth, tokens=int(accepted.sum()) + B, admission=admission, slots=None,
@@ -119,7 +125,7 @@ def serve(order: Order) -> str:
     )  # fmt: skip
     sizes = [1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128]
     verify = [(size, float(engine.costs.verify[size])) for size in sizes if size < len(engine.costs.verify)]
-    draft = [(size, float(engine.costs.draft[size])) for size in (1, 4, 8, 16)]
+    draft = [(size, d, float(engine.costs.draft[size, d])) for size in (1, 4, 8, 16) for d in (1, config.K)]
     order.outbox.put(
         m.CostProfile(
             "profiled", draft, verify, engine.costs.draft.tolist(), engine.costs.verify.tolist(), "0" * 16

@@ -152,9 +152,9 @@ def cost_profile() -> m.CostProfile:
     """A profile of two sizes a phase."""
     return m.CostProfile(
         source="profiled",
-        draft_samples=[(1, 2.0), (1, 2.2), (4, 3.0)],
+        draft_samples=[(1, 3, 2.0), (1, 3, 2.2), (4, 3, 3.0)],
         verify_samples=[(1, 19.0), (8, 22.0)],
-        draft_table=[0.0, 2.1, 2.4, 2.7, 3.0],
+        draft_table=[[0.0, 0.7, 1.4, 2.1], [0.0, 0.7, 1.4, 2.1], [0.0, 0.8, 1.6, 2.4]],
         verify_table=[0.0, 19.0, 19.5],
         cost_hash="cc",
     )

@@ -21,7 +21,8 @@ from store.runs import plain
 HERE = Path(__file__).parent
 WORKER = (sys.executable, str(HERE / "stand_in_serving.py"))
 CLI = (sys.executable, str(HERE / "stand_in_cli.py"))
-QUICK = {"rounds": 10, "block": "6steps", "washout": 1, "learn": 30, "concurrency": 16}
+ROUNDS = 20  # enough for a verdict on a busy machine, too
+QUICK = {"rounds": ROUNDS, "block": "6steps", "washout": 1, "learn": 30, "concurrency": 16}
 
 
 @pytest.fixture
@@ -52,7 +53,7 @@ def test_an_ab_from_plan_to_verdict(path, design):
     assert (answer["run_id"], answer["state"], answer["rounds"], answer["dropped"]) == (
         run,
         "finished",
-        10,
+        ROUNDS,
         [],
     )
     assert answer["plan"]["baseline"] == "fixed:5"
@@ -62,7 +63,7 @@ def test_an_ab_from_plan_to_verdict(path, design):
     for result in by_arm.values():
         assert (
             result["declared"]
-            and result["rounds"] == 10
+            and result["rounds"] == ROUNDS
             and 1 < result["low"] < result["ratio"] < result["high"]
         )
         assert "faster than fixed:5 at 16 requests." in verdict(result, answer["plan"])
@@ -84,18 +85,37 @@ def test_an_ab_from_plan_to_verdict(path, design):
 
 
 def test_the_command_line_prints_the_verdict(path):
-    options = ["ab", "--arms", "fixed:5,none", "--concurrency", "16", "--rounds", "10", "--block", "6steps"]
+    options = [
+        "ab",
+        "--arms",
+        "fixed:5,none",
+        "--concurrency",
+        "16",
+        "--rounds",
+        str(ROUNDS),
+        "--block",
+        "6steps",
+    ]
     options += ["--slots", "16", "--workload", "verse"]
     ran = subprocess.run([*CLI, *options, "--json"], capture_output=True, text=True, check=False, timeout=180)
     assert ran.returncode == 0, ran.stderr
     answer = json.loads(ran.stdout)
     (result,) = answer["results"]
     assert {"arm", "ratio", "low", "high", "rounds", "declared"} <= set(result)
-    assert (result["arm"], result["rounds"], result["declared"]) == ("none", 10, True)
+    assert (result["arm"], result["rounds"], result["declared"]) == ("none", ROUNDS, True)
     assert answer["arms"]["none"]["ledger"]["verify_ms"] > 0
     shown = subprocess.run([*CLI, *options], capture_output=True, text=True, check=False, timeout=180)
     assert "faster than fixed:5 at 16 requests." in shown.stdout and "verification, ms" in shown.stdout
-    assert "10 of 10 rounds" in shown.stdout
+    assert f"{ROUNDS} of {ROUNDS} rounds" in shown.stdout
+    verdict, ledger = shown.stdout.partition("\n\n")[0], shown.stdout.partition("per 1,000 output tokens")[2]
+    later = subprocess.run([*CLI, "show", "last"], capture_output=True, text=True, check=False, timeout=60)
+    assert later.returncode == 0 and "all arms of its A/B" in later.stdout, later.stderr
+    assert verdict in later.stdout and ledger in later.stdout
+    plain = subprocess.run(
+        [*CLI, "show", "last", "--json"], capture_output=True, text=True, check=False, timeout=60
+    )
+    again = json.loads(plain.stdout)
+    assert again["ab"]["results"][0]["declared"] and again["frontier"] is None
 
 
 def test_identical_arms_are_compared_and_not_declared(path):

@@ -164,6 +164,13 @@ def test_measures_are_found_and_chosen_by_name():
         "tokens-per-step": 2.0,
         "memory": 2.5,
         "recorder": 100_000,
+        "identical-declared": 0,
+        "frontier-off": 0,
+        "frontier-least": 0.98,
+        "frontier-gains": 2,
+        "frontier-half-width": 1.5,
+        "drift-gain": 1.05,
+        "drift-recovery": 3,
     }
     assert [m.name for m in choose(found, ["recorder", "overhead-top-p"])] == ["overhead", "recorder"]
     with pytest.raises(BenchError, match="no measure named 'speed'"):
@@ -216,6 +223,29 @@ def test_a_measure_gives_a_number_for_each_of_its_lines(tiny, name):
     for table in result.tables:
         assert table.rows and {len(row) for row in table.rows} == {len(table.columns)}
     json.dumps(result.values)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["identical-arms", "ab-4", "frontier", "drift"])
+def test_a_measure_of_an_experiment_is_taken_and_goes_on_from_its_runs(tiny, name, monkeypatch):
+    from avlab.bench.measures import drift
+    from avlab.bench.product import Product
+
+    monkeypatch.setattr(drift, "KINDS", drift.KINDS[:2])
+    monkeypatch.setattr(drift, "LOADS", drift.LOADS[:2])
+    measure, served = next(each for each in all_measures() if each.name == name), []
+    serve = Product.serve
+    monkeypatch.setattr(
+        Product, "serve", lambda self, *given, **more: served.append(given) or serve(self, *given, **more)
+    )
+    result = measure.run(tiny)
+    assert set(result.values) == {bar.name for bar in measure.bars} and served
+    for table in result.tables:
+        assert table.rows and {len(row) for row in table.rows} == {len(table.columns)}
+    report.markdown(result.tables[0])
+    served.clear()
+    again = measure.run(tiny)
+    assert not served and again == result
 
 
 def test_without_its_environment_the_comparison_says_what_to_run(tiny, tmp_path, monkeypatch):

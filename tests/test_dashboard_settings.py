@@ -75,7 +75,9 @@ def test_every_setting_is_in_the_form():
 
 def test_costs_from_a_file():
     tables = read_costs(b"phase,size,ms\ndraft,1,2\nverify,1,20\nverify,11,40\n")
-    assert tables["draft"][5] == 2.0 and tables["verify"][6] == pytest.approx(30.0)
+    assert tables.draft_at(7)[5] == 2.0 and tables.verify[6] == pytest.approx(30.0)
+    tables = read_costs(b"phase,size,ms,depth\ndraft,1,2,1\ndraft,1,8,4\nverify,1,20,\nverify,11,40,\n")
+    assert tables.draft_at(4)[1] == 8.0 and tables.draft_at(2)[1] == pytest.approx(4.0)
 
 
 @pytest.mark.parametrize(
@@ -86,6 +88,8 @@ def test_costs_from_a_file():
         (b"phase,size,ms\nverify,one,2\n", "Line 2"),
         (b"phase,size,ms\nverify,1,-2\n", "above 0"),
         (b"phase,size,ms\nverify,1,2\n", "no rows of phase 'draft'"),
+        (b"phase,size,ms,depth\ndraft,1,2,deep\nverify,1,2,\n", "a whole depth"),
+        (b"phase,size,ms,depth\ndraft,1,2,\ndraft,1,2,3\nverify,1,2,\n", "give all or none"),
         (b"\xff\xfe\x00", "UTF-8"),
     ],
 )

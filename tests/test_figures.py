@@ -5,6 +5,7 @@ import pytest
 
 from avlab.figures import base, budget, calibration, coefficients, compare, live, numbers, palette, sums
 from avlab.speculation.calibration import bin_sums
+from avlab.speculation.costs import CostTable
 from avlab.speculation.intervals import wilson
 from avlab.speculation.saving import saved_ms
 from avlab.ui import diagnosis
@@ -195,8 +196,9 @@ STEP = {
     "running": 2,
     "emitting": 2,
     "budget": 2,
+    "drafted": 2,
 }
-TABLES = {"draft": np.array([0.0, 1, 1]), "verify": np.array([0.0, 10, 10, 10, 10, 30, 50, 70])}
+TABLES = CostTable(np.array([[0.0, 0.5, 1.0]] * 3), np.array([0.0, 10, 10, 10, 10, 30, 50, 70]))
 
 
 def test_the_objective_has_its_peak_where_the_engine_would_put_it():
@@ -205,21 +207,44 @@ def test_the_objective_has_its_peak_where_the_engine_would_put_it():
     figure = budget.objective_curve(STEP, TABLES, 2.0, TABLES)
     assert [trace.text for trace in figure.data if trace.text] == [("  B* = 2",)] * 3
     assert "taken: 2" in texts(figure)
+    assert "of drafts 2 deep" in figure.layout.xaxis.title.text
+    shallow = budget.curve_of(STEP | {"drafted": 1}, TABLES)
+    np.testing.assert_allclose(shallow, 1e3 * np.array([2 / 10.5, 2.9 / 10.5, 3.4 / 10.5, 3.5 / 30.5]))
     assert budget.curve_of(STEP | {"survival": []}, TABLES) is None
     assert "No step" in texts(budget.objective_curve(None, TABLES))[0]
 
 
-def test_only_drafts_of_the_profiled_depth_are_compared_with_its_cost():
-    profile = {"form": ["table"] * 3, "phase": ["draft"] * 3, "size": [0, 1, 2], "ms": [0.0, 4.0, 5.0]}
+def profile_of(table, samples):
+    """A profile with these (requests, depth, ms) of drafts, and a flat cost of the target's pass."""
+    rows = [("table", "draft", size, depth, ms) for size, depth, ms in table]
+    rows += [("sample", "draft", size, depth, ms) for size, depth, ms in samples]
+    rows += [("table", "verify", size, np.nan, 20.0) for size in (0, 1, 2)]
+    return numbers.arrays(
+        dict(zip(("form", "phase", "size", "depth", "ms"), zip(*rows, strict=True), strict=True))
+    )
+
+
+def test_drafts_are_compared_with_the_cost_of_their_own_depth():
+    table = [(size, depth, size * depth) for size in range(3) for depth in range(4)]
+    profile = profile_of(table, [(1, 1, 1.0), (2, 3, 6.5)])
     medians = {
-        "phase": ["draft", "draft"],
-        "size": [2, 2],
-        "depth": [1.0, 3.0],
-        "ms": [2.0, 5.1],
-        "steps": [9, 9],
+        "phase": ["draft", "draft", "draft"],
+        "size": [2, 2, 2],
+        "depth": [2.0, 3.0, 1.0],
+        "ms": [4.2, 6.1, 9.9],
+        "steps": [9, 9, 2],
     }
-    figure = budget.costs(numbers.arrays(profile), numbers.arrays(medians), "draft", 3)
-    assert [list(trace.y) for trace in figure.data if trace.name == "median while serving"] == [[5.1]]
+    figure = budget.draft_costs(profile, numbers.arrays(medians))
+    lines = {trace.name: list(trace.y) for trace in figure.data if trace.mode == "lines"}
+    assert lines == {"depth 1": [0, 1, 2], "depth 2": [0, 2, 4], "depth 3": [0, 3, 6]}
+    served = {trace.name: list(trace.y) for trace in figure.data if "serving" in trace.name}
+    assert served == {"depth 2, while serving": [4.2], "depth 3, while serving": [6.1]}
+
+
+def test_a_profile_of_depth_K_alone_counts_for_every_depth():
+    tables = budget.tables_of(profile_of([(0, 3, 0.0), (1, 3, 4.0)], [(1, 3, 4.0)]))
+    np.testing.assert_array_equal(tables.draft, [[0, 0, 0, 0], [0, 4, 4, 4]])
+    assert budget.tables_of({}) is None
 
 
 def test_the_heat_map_has_a_row_a_request():
@@ -258,7 +283,8 @@ def test_comparison_is_in_percent_of_the_baseline():
         lambda: calibration.reliability_diagram({}),
         lambda: calibration.by_position({}),
         lambda: calibration.over_time({}, "ece", None),
-        lambda: budget.costs({}, {}, "verify", 3),
+        lambda: budget.verify_costs({}, {}),
+        lambda: budget.draft_costs({}, {}),
         lambda: budget.admitted_map({}),
         lambda: budget.budgets({}),
         lambda: compare.frontier([]),

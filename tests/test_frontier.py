@@ -43,6 +43,7 @@ def test_a_frontier_goes_on_where_it_was_stopped(tmp_path):
         assert lab.plan_frontier(config.changed(temperature=0.5), whole)["runs"] == []
         answer = lab.frontier(other, ("p95_tpot_ms", 10_000.0))
     assert (answer["runs"], answer["repeats"], answer["cells"]) == ([one, other], 3, [12, 4])
+    assert answer["planned"] == 12
     assert {(p["arm"], p["load"], p["repeats"]) for p in answer["points"]} == {
         (arm, load, 3) for arm in ("adaptive", "none") for load in (1, 4)
     }
@@ -130,6 +131,8 @@ def test_the_command_line_and_the_report(tmp_path, monkeypatch):
         and "Every repeat is there" in again.stderr
         and "on the frontier" in again.stdout
     )
+    later = avlab("show", "last")
+    assert later.returncode == 0 and again.stdout in later.stdout, later.stderr
     file = tmp_path / "out.html"
     assert avlab("report", "last", str(file)).returncode == 0
     text = file.read_text(encoding="utf-8")

@@ -321,7 +321,7 @@ def test_costs_profiled_and_measured(lab):
     con, run = lab(
         frames.hello(),
         frames.cost_profile(),
-        frames.m.CostProfile("later", [(1, 5.0)], [(1, 50.0)], [0.0, 5.0], [0.0, 50.0], "dd"),
+        frames.m.CostProfile("later", [(1, 3, 5.0)], [(1, 50.0)], [[0.0, 5.0]] * 2, [0.0, 50.0], "dd"),
         frames.block(0),
         frames.steps(0, 3, verify_ms=50.0),
         frames.steps(3, 4, verify_ms=900.0),
@@ -330,9 +330,13 @@ def test_costs_profiled_and_measured(lab):
     )
     profile = queries.cost_profile(con, run).to_pylist()
     assert {row["source"] for row in profile} == {"later"}
-    assert [(r["phase"], r["size"], r["ms"]) for r in profile if r["form"] == "sample"] == [
-        ("draft", 1, 5.0), ("verify", 1, 50.0)
+    assert [(r["phase"], r["size"], r["depth"], r["ms"]) for r in profile if r["form"] == "sample"] == [
+        ("draft", 1, 3, 5.0), ("verify", 1, None, 50.0)
     ]  # fmt: skip
+    table = [
+        (r["size"], r["depth"], r["ms"]) for r in profile if (r["form"], r["phase"]) == ("table", "draft")
+    ]
+    assert table == [(0, 0, 0.0), (0, 1, 5.0), (1, 0, 0.0), (1, 1, 5.0)]
     assert queries.describe(con, run)["cost_hash"] == "dd"
     measured = [tuple(row.values()) for row in queries.cost_medians(con, run).to_pylist()]
     assert measured == [

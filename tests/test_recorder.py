@@ -65,7 +65,7 @@ def test_every_frame_type_becomes_its_rows(database):
         "drafts": 30,
         "requests": 3,
         "cost_samples": 5,
-        "cost_tables": 8,
+        "cost_tables": 15,
         "tokens": 0,
         "heartbeats": 1,
         "events": 2,

@@ -132,6 +132,16 @@ def test_arms_are_switched_between_steps_in_blocks_of_their_own():
     assert sources == {"raw", "head"}
 
 
+@pytest.mark.parametrize("preparing", [0.0, 100.0])
+def test_a_workload_begins_when_serving_does(preparing):
+    wire, server = serve(workload="drift:verse,code@30s", arrival="burst:8@50s", requests=8, max_new_tokens=4)
+    server.order.began -= preparing  # what loading and timing have taken
+    assert server.run() == "done"
+    done = wire.of(m.RequestDone)
+    assert {request.kind for request in done} == {"verse"} and len(done) == 8
+    assert all(preparing <= request.arrival <= request.admitted < preparing + 20 for request in done)
+
+
 def test_a_workload_is_switched_and_a_wrong_one_is_not():
     wire = Wire()
     wire.orders += [(5, m.SetWorkload("nonsense", "closed:2")), (10, m.SetWorkload("arithmetic", "closed:2"))]

@@ -22,6 +22,21 @@ def test_a_closed_loop_fills_the_places_that_are_free():
     assert arrivals.wait(Moment(3.0)) == 0.0 and not arrivals.exhausted
 
 
+@pytest.mark.parametrize(
+    ("pattern", "unit"), [("closed:4,64,4@60s", "seconds"), ("closed:4,64,4@60steps", "steps")]
+)
+def test_the_load_of_a_closed_loop_steps(pattern, unit):
+    arrivals = open_arrivals(pattern)
+
+    def missing(now, running=0):
+        moment = Moment(**{"seconds": 1e6, "steps": 10**6} | {unit: now})
+        return len(arrivals.due(moment._replace(running=running)))
+
+    assert [missing(now) for now in (0, 59, 60, 119, 120, 9000)] == [4, 4, 64, 64, 4, 4]
+    assert missing(60, running=4) == 60
+    assert missing(120, running=64) == missing(150, running=4) == 0 and missing(151, running=3) == 1
+
+
 @pytest.mark.parametrize("rate", [0.2, 3.0, 250.0])
 def test_poisson_arrivals_have_exponential_gaps(rate):
     count = 6000
@@ -115,6 +130,11 @@ def test_replay_counts_from_the_first_time_and_can_run_faster():
         ("closed:2.5", "a whole one"),
         ("closed:1e12", "a whole one"),
         ("closed:nan", "a whole one"),
+        ("closed:4,64@0s", "cannot step every 0 seconds"),
+        ("closed:4,0@9s", "closed:0 is no usable number"),
+        ("closed:4,@9s", "needs a number where it says ''"),
+        ("closed:4,64@9h", "needs a number where it says '4,64@9h'"),
+        ("closed:4,64", "needs a number where it says '4,64'"),
         ("burst:0", "burst:0 is no usable number"),
         ("burst:5@0s", "cannot come every 0 seconds"),
         ("burst:5@-1steps", "cannot come every -1 steps"),

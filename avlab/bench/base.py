@@ -58,12 +58,15 @@ class Result:
 
 @dataclass(slots=True)
 class Context:
-    """What a measure is given. folder: where it may keep files; costs: a cost table shared by all measures."""
+    """What a measure is given. folder: where it may keep files; costs: a cost table shared by all measures; key: names
+    all that its figures depend on.
+    """
 
     config: RunConfig
     quick: bool
     folder: Path
     costs: Path
+    key: str = ""
     progress: Progress = lambda text, done, total: None
 
     def pick(self, quick: Choice, full: Choice) -> Choice:

@@ -13,12 +13,24 @@ from avlab.bench.base import Measure, Outcome
 from avlab.workers.processes import PROJECT
 from avlab.workers.reference import processor
 
-MEASURED = ("engine", "speculation", "workloads", "workers", "policies.py", "config.py", "bench")
+MEASURED = (
+    "engine",
+    "experiments",
+    "speculation",
+    "workloads",
+    "workers",
+    "lab.py",
+    "policies.py",
+    "config.py",
+    "bench",
+)
 SHARED = (
     "__init__",
     "base",
     "rounds",
     "lab",
+    "product",
+    "recovery",
     "child",
     "vllm_serve",
 )  # of avlab.bench; a measure's own file is added

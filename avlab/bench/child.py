@@ -33,6 +33,7 @@ def main() -> None:
             quick=order["quick"],
             folder=Path(order["folder"]),
             costs=Path(order["costs"]),
+            key=order.get("key", ""),
             progress=lambda text, done, total: answer(progress=[text, done, total]),
         )
         try:

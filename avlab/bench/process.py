@@ -1,14 +1,12 @@
 """The benchmark's side of the processes in which measures are taken."""
 
 import json
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
 
 from avlab.bench.base import Outcome, Progress
-from avlab.workers.processes import PROJECT, end_tree, tail
+from avlab.workers.processes import end_tree, start_child, tail
 
 
 class Child:
@@ -17,17 +15,7 @@ class Child:
     def __init__(self, environment: dict[str, str], log: Path):
         log.parent.mkdir(parents=True, exist_ok=True)
         self.log = log
-        with log.open("wb") as errors:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "avlab.bench.child"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-                cwd=PROJECT,
-                env=environment,
-                start_new_session=True,
-            )
+        self.process = start_child("avlab.bench.child", environment, log)
 
     def take(self, order: dict[str, Any], progress: Progress, limit: float) -> Outcome:
         """The outcome of one measure; limit: seconds after which the process is ended."""

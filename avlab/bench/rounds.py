@@ -71,6 +71,11 @@ def interval(values, seed: int = 0) -> tuple[float, float]:
     return float(low), float(high)
 
 
+def half_width(low: float | None, high: float | None) -> float:
+    """The ± in percent of an interval of positive numbers; infinite where it has no bound."""
+    return 100 * (float(np.sqrt(high / low)) - 1) if low and high else float("inf")
+
+
 def spread(values) -> str:
     """The median of values with its interval, as text."""
     low, high = interval(values)

@@ -63,6 +63,7 @@ def run(measures: list[Measure], quick: bool, fresh: bool, config: RunConfig) ->
     if fresh:
         costs.unlink(missing_ok=True)
     warn_if_busy()
+    keys = {each.name: key_of(each, plain, environment, quick) for each in measures}
     began = time.monotonic()
     children: list[Child] = []
 
@@ -79,6 +80,7 @@ def run(measures: list[Measure], quick: bool, fresh: bool, config: RunConfig) ->
             "quick": quick,
             "folder": str(FOLDER),
             "costs": str(costs),
+            "key": keys[measure.name],
         }
         outcome = children[-1].take(order, progress, left)
         if measure.alone:
@@ -89,7 +91,6 @@ def run(measures: list[Measure], quick: bool, fresh: bool, config: RunConfig) ->
         while children:
             children.pop().close()
 
-    keys = {each.name: key_of(each, plain, environment, quick) for each in measures}
     try:
         with report.progress_bars(len(measures)) as bars:
             return collect(measures, keys, Cache(FOLDER / "results.json", fresh), take, bars)

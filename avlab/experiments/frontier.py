@@ -134,7 +134,8 @@ def analyse_frontier(
     con: duckdb.DuckDBPyConnection, run: str, slo: tuple[str, float] | None = None
 ) -> dict[str, Any]:
     """What is known of the frontier that a run measures, with its earlier runs, as JSON can hold it: run_id, runs,
-    plan, repeats (whole ones), points, cells (measured, of all), and sentences. Raises NoExperiment.
+    plan, repeats (whole ones), points, cells (measured, of one repeat), planned (cells to be measured, those of earlier
+    runs included), and sentences. Raises NoExperiment.
     """
     plan = queries.experiment(con, run)
     if plan is None or not all(map(load_of, plan["arms"])):
@@ -143,6 +144,7 @@ def analyse_frontier(
     wanted = Experiment(**{name: plan[name] for name in Experiment.__struct_fields__})
     runs = [r for r in earlier_runs(con, RunConfig.make(description["config"]), wanted) if r <= run]
     found = points(con, runs)
+    before = sum(len(queries.block_rates(con, each, FINISHED)) for each in runs[:-1])
     return {
         "run_id": run,
         "runs": runs,
@@ -150,6 +152,7 @@ def analyse_frontier(
         "plan": plan,
         "repeats": sum(row["kept"] for each in runs for row in queries.rounds(con, each)),
         "cells": [sum(point["repeats"] for point in found), len(plan["arms"])],
+        "planned": before + plan["rounds"] * len(plan["arms"]),
         "points": found,
         "sentences": sentences(found, slo),
     }

@@ -9,7 +9,9 @@ import plotly.graph_objects as go
 from avlab.figures import palette
 from avlab.figures.base import SECONDS, Columns, bins_of, frame, line, nothing, ratio, total
 from avlab.speculation.budget import objective, peak
+from avlab.speculation.costs import CostTable
 
+ENOUGH_STEPS = 3  # behind a median that is shown
 STAGES = (
     ("scheduled", palette.SCHEDULED),
     ("admitted", palette.ADMITTED),
@@ -17,60 +19,104 @@ STAGES = (
 )
 
 
-def tables_of(profile: Columns) -> dict[str, np.ndarray]:
-    """The cost tables of a profile, "draft" and "verify": milliseconds by size from 0. Empty without a profile."""
-    found = {}
-    for phase in ("draft", "verify"):
-        mine = (
-            (profile["form"] == "table") & (profile["phase"] == phase) if len(profile.get("form", ())) else []
-        )
-        if np.any(mine):
-            table = np.zeros(int(profile["size"][mine].max()) + 1)
-            table[profile["size"][mine]] = profile["ms"][mine]
-            found[phase] = table
-    return found
+def tables_of(profile: Columns) -> CostTable | None:
+    """The cost tables of a profile, with draft costs by depth; None without a profile.
 
-
-def costs(profile: Columns, medians: Columns, phase: str, K: int) -> go.Figure:
-    """One cost table with the samples it was made of, and what steps of this run have really cost.
-
-    K: the depth that a profile's draft cost is of; drafts of another depth are left out.
+    A profile from before draft costs were kept by depth has those of depth K, and shallower drafts count as that.
     """
-    table = tables_of(profile).get(phase)
-    if table is None:
+    if not len(profile.get("form", ())):
+        return None
+    table = profile["form"] == "table"
+    draft, verify = (table & (profile["phase"] == phase) for phase in ("draft", "verify"))
+    if not (np.any(draft) and np.any(verify)):
+        return None
+    by_tokens = np.zeros(int(profile["size"][verify].max()) + 1)
+    by_tokens[profile["size"][verify]] = profile["ms"][verify]
+    requests, depth = profile["size"][draft], profile["depth"][draft].astype(int)
+    by_depth = np.full((int(requests.max()) + 1, int(depth.max()) + 1), np.nan)
+    by_depth[requests, depth] = profile["ms"][draft]
+    by_depth[:, 0] = 0.0
+    for shallower in range(by_depth.shape[1] - 2, 0, -1):
+        unknown = np.isnan(by_depth[:, shallower])
+        by_depth[unknown, shallower] = by_depth[unknown, shallower + 1]
+    return CostTable(by_depth, by_tokens)
+
+
+def draft_costs(profile: Columns, medians: Columns) -> go.Figure:
+    """What a draft costs by requests, a line for each depth that was timed or served, with the samples behind the
+    lines, and what drafts of this run have really cost.
+    """
+    tables = tables_of(profile)
+    if tables is None:
         return nothing("No cost profile yet: it is made when a run starts.")
-    size = "requests in the step" if phase == "draft" else "tokens in the target's pass"
-    colour = palette.PHASES[phase]
-    figure = frame(size, f"{phase} cost, milliseconds", y_from_zero=True, unified=False)
-    measured = (
-        (medians["phase"] == phase) & (medians["steps"] >= 3) & ((phase != "draft") | (medians["depth"] == K))
+    figure = frame("requests in the step", "draft cost, milliseconds", y_from_zero=True, unified=False)
+    sample = (profile["form"] == "sample") & (profile["phase"] == "draft")
+    served = (
+        (medians["phase"] == "draft") & (medians["steps"] >= ENOUGH_STEPS)
         if len(medians.get("phase", ()))
-        else np.zeros(0)
+        else np.zeros(0, bool)
     )
-    samples = (profile["form"] == "sample") & (profile["phase"] == phase)
+    served_depths = medians["depth"][served] if np.any(served) else []
+    K = tables.draft.shape[1] - 1
+    shown = sorted({int(depth) for depth in (*profile["depth"][sample], *served_depths) if 0 < depth <= K})
+    sizes = [*profile["size"][sample], *(medians["size"][served] if np.any(served) else []), 1]
+    x = np.arange(min(len(tables.draft), int(1.1 * max(sizes)) + 1))
+    for depth in shown:
+        colour, mine = palette.position(depth - 1, K), sample & (profile["depth"] == depth)
+        figure.add_trace(
+            line(f"depth {depth}", x, tables.draft_at(depth)[x], colour, hovertemplate="%{x}: %{y:.2f} ms")
+        )
+        figure.add_trace(_timed(profile, mine, colour, showlegend=False))
+        of_depth = served & (medians["depth"] == depth) if np.any(served) else served
+        if np.any(of_depth):
+            figure.add_trace(_measured(medians, of_depth, colour, f"depth {depth}, while serving"))
+    return figure
+
+
+def verify_costs(profile: Columns, medians: Columns) -> go.Figure:
+    """What a target's pass costs by its tokens, with the samples behind the line, and what passes of this run have
+    really cost.
+    """
+    tables = tables_of(profile)
+    if tables is None:
+        return nothing("No cost profile yet: it is made when a run starts.")
+    table, colour = tables.verify, palette.PHASES["verify"]
+    figure = frame(
+        "tokens in the target's pass", "verify cost, milliseconds", y_from_zero=True, unified=False
+    )
+    measured = (
+        (medians["phase"] == "verify") & (medians["steps"] >= ENOUGH_STEPS)
+        if len(medians.get("phase", ()))
+        else np.zeros(0, bool)
+    )
+    samples = (profile["form"] == "sample") & (profile["phase"] == "verify")
     largest = (
         max([*profile["size"][samples], *(medians["size"][measured] if np.any(measured) else []), 1]) * 1.1
     )
     shown = np.arange(len(table)) <= largest
     x = np.arange(len(table))[shown]
     figure.add_trace(line("cost table", x, table[shown], colour, hovertemplate="%{x}: %{y:.2f} ms"))
-    figure.add_trace(
-        go.Scatter(
-            x=profile["size"][samples], y=profile["ms"][samples], mode="markers", name="timed at start",
-            marker={"color": palette.faint(colour, 0.6), "size": 6, "symbol": "x-thin", "line": {"width": 1.5,
-                    "color": colour}}, hovertemplate="%{x}: %{y:.2f} ms",
-        )
-    )  # fmt: skip
+    figure.add_trace(_timed(profile, samples, colour))
     if np.any(measured):
-        steps = medians["steps"][measured]
-        figure.add_trace(
-            go.Scatter(
-                x=medians["size"][measured], y=medians["ms"][measured], mode="markers", name="median while serving",
-                marker={"color": palette.CHOSEN, "size": 4 + 8 * np.sqrt(steps / steps.max()), "opacity": 0.55},
-                customdata=steps, hovertemplate="%{x}: %{y:.2f} ms over %{customdata:,} steps",
-            )
-        )  # fmt: skip
+        figure.add_trace(_measured(medians, measured, palette.CHOSEN, "median while serving"))
     return figure
+
+
+def _timed(profile: Columns, samples: np.ndarray, colour: str, **more: Any) -> go.Scatter:
+    return go.Scatter(
+        x=profile["size"][samples], y=profile["ms"][samples], mode="markers", name="timed at start",
+        marker={"color": palette.faint(colour, 0.6), "size": 6, "symbol": "x-thin", "line": {"width": 1.5,
+                "color": colour}}, hovertemplate="%{x}: %{y:.2f} ms", **more,
+    )  # fmt: skip
+
+
+def _measured(medians: Columns, chosen: np.ndarray, colour: str, name: str) -> go.Scatter:
+    steps = medians["steps"][chosen]
+    return go.Scatter(
+        x=medians["size"][chosen], y=medians["ms"][chosen], mode="markers", name=name,
+        marker={"color": colour, "size": 4 + 8 * np.sqrt(steps / steps.max()), "opacity": 0.55},
+        customdata=steps, hovertemplate="%{x}: %{y:.2f} ms over %{customdata:,} steps",
+    )  # fmt: skip
 
 
 def survivals_of(step: Mapping[str, Any] | None) -> np.ndarray:
@@ -80,28 +126,30 @@ def survivals_of(step: Mapping[str, Any] | None) -> np.ndarray:
 
 
 def curve_of(
-    step: Mapping[str, Any], tables: Mapping[str, np.ndarray], verify_scale: float = 1.0
+    step: Mapping[str, Any], tables: CostTable | None, verify_scale: float = 1.0
 ) -> np.ndarray | None:
-    """Expected tokens a second by budget for a stored step, [budgets]; None where the step has no estimates.
+    """Expected tokens a second by budget for a stored step, [budgets], with the cost of a draft as deep as the step's;
+    None where the step has no estimates.
 
     verify_scale: what the verify cost is multiplied by.
     """
     survivals = survivals_of(step)
-    if not len(survivals) or not {"draft", "verify"} <= set(tables):
+    if not len(survivals) or tables is None:
         return None
     other = step["target_tokens"] - sum(step["admitted"])
-    requests = min(step["running"], len(tables["draft"]) - 1)
-    if len(tables["verify"]) - other < 1:
+    depth = step["drafted"] if tables.draft.ndim == 1 else min(step["drafted"], tables.draft.shape[1] - 1)
+    draft = tables.draft_at(depth)
+    if len(tables.verify) - other < 1:
         return None
-    verify = np.asarray(tables["verify"]) * verify_scale
-    return objective(survivals, tables["draft"], verify, requests, step["emitting"], other) * 1e3
+    requests = min(step["running"], len(draft) - 1)
+    return objective(survivals, draft, tables.verify * verify_scale, requests, step["emitting"], other) * 1e3
 
 
 def objective_curve(
     step: Mapping[str, Any] | None,
-    tables: Mapping[str, np.ndarray],
+    tables: CostTable | None,
     verify_scale: float = 1.0,
-    other: Mapping[str, np.ndarray] | None = None,
+    other: CostTable | None = None,
 ) -> go.Figure:
     """Expected tokens a second against the budget, with the best budget marked; and what-if curves beside it.
 
@@ -112,9 +160,10 @@ def objective_curve(
         return nothing(
             "No step with acceptance estimates was stored: an adaptive policy with stored drafts has them."
         )
-    figure = frame("budget: draft tokens verified in the step", "expected tokens/s", 340)
-    _with_peak(figure, curve, "this run's costs", palette.SOURCES["online"])
     assert step is not None
+    about = f"budget: draft tokens verified in the step, of drafts {step['drafted']} deep"
+    figure = frame(about, "expected tokens/s", 340)
+    _with_peak(figure, curve, "this run's costs", palette.SOURCES["online"])
     if verify_scale != 1.0:
         scaled = curve_of(step, tables, verify_scale)
         if scaled is not None:

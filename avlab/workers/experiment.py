@@ -163,12 +163,14 @@ class Conductor:
         config, server = self.server.config, self.server
         server.cancel_all()
         server.first = server.taken
-        server.workload = open_workload(
-            config.workload,
-            f"closed:{load}",
-            seed=seed,
-            max_new_tokens=config.max_new_tokens,
-            repeat=True,
+        server.serve_workload(
+            open_workload(
+                config.workload,
+                f"closed:{load}",
+                seed=seed,
+                max_new_tokens=config.max_new_tokens,
+                repeat=True,
+            )
         )
 
     def _progress(self) -> dict[int, tuple[int, float]]:

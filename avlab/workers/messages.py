@@ -45,9 +45,9 @@ class CostProfile(Message, frozen=True, tag=_snake):
     """Step costs as profiled at start or read from a file, and the tables made of them. Milliseconds."""
 
     source: str  # "profiled" or the file's name
-    draft_samples: list[tuple[int, float]]  # (requests, ms)
+    draft_samples: list[tuple[int, int, float]]  # (requests, depth, ms)
     verify_samples: list[tuple[int, float]]  # (tokens in the target's pass, ms)
-    draft_table: list[float]  # by number of requests, from 0
+    draft_table: list[list[float]]  # by number of requests and by depth, both from 0
     verify_table: list[float]  # by number of tokens, from 0
     cost_hash: str
 

@@ -5,6 +5,8 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -53,6 +55,21 @@ def worker_environment(config: RunConfig, inherited: Mapping[str, str] | None = 
     if config.spin == 0:
         environment["OMP_WAIT_POLICY"] = "PASSIVE"
     return environment
+
+
+def start_child(module: str, environment: Mapping[str, str], log: Path) -> subprocess.Popen[str]:
+    """`python -m module` in a session of its own, spoken to in lines; its messages go to `log`."""
+    with log.open("wb") as messages:
+        return subprocess.Popen(
+            [sys.executable, "-m", module],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=messages,
+            text=True,
+            cwd=PROJECT,
+            env=environment,
+            start_new_session=True,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,9 +50,9 @@ def serve(order: Order) -> str:
     order.outbox.put(
         m.CostProfile(
             source=costs.source,
-            draft_samples=[(requests, ms) for requests, depth, ms in costs.draft if depth == engine.K],
+            draft_samples=list(costs.draft),
             verify_samples=list(costs.verify),
-            draft_table=costs.table.draft_at(engine.K).tolist(),
+            draft_table=costs.table.by_depth(engine.K).tolist(),
             verify_table=costs.table.verify.tolist(),
             cost_hash=costs.hash,
         )

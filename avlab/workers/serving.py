@@ -32,13 +32,7 @@ class Server:
     """
 
     def __init__(self, order: Order, engine: Any, text: Any, workload: Workload, K: int, refusals=()):
-        self.order, self.config, self.engine, self.text, self.workload = (
-            order,
-            order.config,
-            engine,
-            text,
-            workload,
-        )
+        self.order, self.config, self.engine, self.text = order, order.config, engine, text
         self.report = Reporter(order.outbox.put, order.clock, K, order.config.drafts)
         self.refusals = refusals
         self.prompts: dict[int, str] = {}  # by request, only with keep_text
@@ -49,6 +43,7 @@ class Server:
         self.first = 0  # the request from which seeds are counted
         self.interludes = Interludes(self)
         engine.clock = order.clock
+        self.serve_workload(workload)
 
     def run(self) -> str:
         """Serve until the end; returns "done" (a limit was reached, or nothing more will come) or "stopped".
@@ -56,6 +51,7 @@ class Server:
         Raises ServingError when nothing can be served or the lab is gone.
         """
         self.order.state = "serving"
+        self.serve_workload(self.workload)
         self.begin_block(self.engine.policy.arm, "serve")
         began, idle_since = self.order.clock(), None
         reason = ""
@@ -152,7 +148,7 @@ class Server:
         except (WorkloadError, ValueError) as error:
             self.order.event("warning", "workload", f"The workload stays as it was: {error}")
             return
-        self.workload = workload
+        self.serve_workload(workload)
         self.begin_block(self.report.arm, "serve")
 
     def begin_block(
@@ -182,10 +178,19 @@ class Server:
         self.report.spent(time.perf_counter() - began)
         return self.engine.running + self.engine.waiting > 0
 
+    def serve_workload(self, workload: Workload) -> None:
+        """Take requests from this workload from now on; its seconds and steps count from now."""
+        self.workload = workload
+        self._origin = self._served()
+
+    def _served(self) -> tuple[float, int]:
+        """Seconds and steps of the run without its interludes."""
+        held = self.interludes
+        return self.order.clock() - held.held_seconds, self.engine.step_number - held.held_steps
+
     def _moment(self) -> Moment:
-        engine, held = self.engine, self.interludes
-        seconds, steps = self.order.clock() - held.held_seconds, engine.step_number - held.held_steps
-        return Moment(seconds, steps, engine.running, engine.waiting)
+        (seconds, steps), (first_second, first_step) = self._served(), self._origin
+        return Moment(seconds - first_second, steps - first_step, self.engine.running, self.engine.waiting)
 
     def _all_taken(self) -> bool:
         return self.config.requests is not None and self.taken >= self.config.requests
@@ -202,7 +207,7 @@ class Server:
             top_p=config.top_p,
             seed=request_seed(config.seed, number - self.first),
             kind=arrived.kind,
-            arrival=arrived.arrival + self.interludes.held_seconds,
+            arrival=arrived.arrival + self._origin[0] + self.interludes.held_seconds,
         )
         try:
             request.tokens = self.text.encode(arrived.prompt.messages)

@@ -9,7 +9,8 @@ from typing import NamedTuple, Protocol
 from .base import WorkloadError, generator
 
 PATTERNS = {
-    "closed:N": "N requests are always under way: one that finishes makes room for the next",
+    "closed:N": "N requests are always under way: one that finishes makes room for the next; closed:4,64,4@60s steps "
+    "to the next number after every 60 s (or steps), and stays with the last",
     "poisson:RATE": "RATE requests a second on average, however busy the engine; RATE/step counts steps",
     "burst:N": "N requests at once; burst:N@30s or burst:N@200steps repeats it",
     "replay": "the arrival times of a file; replay:2x runs through them twice as fast",
@@ -40,15 +41,24 @@ class Arrivals(Protocol):
 
 
 class ClosedLoop:
-    """Keeps `concurrency` requests under way; a request arrives at the moment there is room for it."""
+    """Keeps so many requests under way; a request arrives at the moment there is room for it.
+
+    `levels` are the numbers of requests, each for `length` seconds (or steps, by `unit`), the last one for good. Where
+    the level falls no request is ended: the loop waits until enough have finished.
+    """
 
     exhausted = False
 
-    def __init__(self, concurrency: int) -> None:
-        self.concurrency = concurrency
+    def __init__(self, levels: Sequence[int], length: float = math.inf, unit: str = "seconds") -> None:
+        self.levels, self.length, self.unit = tuple(levels), length, unit
+
+    def concurrency(self, moment: Moment) -> int:
+        """Requests that are to be under way at this moment."""
+        passed = moment.steps if self.unit == "steps" else moment.seconds
+        return self.levels[min(int(passed / self.length), len(self.levels) - 1)]
 
     def due(self, moment: Moment) -> list[float]:
-        return [moment.seconds] * max(0, self.concurrency - moment.running - moment.waiting)
+        return [moment.seconds] * max(0, self.concurrency(moment) - moment.running - moment.waiting)
 
     def wait(self, moment: Moment) -> float | None:
         return 0.0
@@ -86,7 +96,14 @@ class OpenLoop:
 
 def closed(concurrency: float) -> ClosedLoop:
     """`concurrency` requests under way at any time."""
-    return ClosedLoop(_count("closed", concurrency))
+    return ClosedLoop([_count("closed", concurrency)])
+
+
+def steps_of_load(levels: Sequence[float], length: float, unit: str = "seconds") -> ClosedLoop:
+    """A closed loop whose number of requests steps to the next level after every `length` seconds (or steps)."""
+    if not (0 < length < math.inf):
+        raise WorkloadError(f"a load cannot step every {length:g} {unit}; give a number above 0.")
+    return ClosedLoop([_count("closed", level) for level in levels], length, unit)
 
 
 def poisson(rate: float, seed: int = 0, unit: str = "seconds") -> OpenLoop:
@@ -125,6 +142,11 @@ def open_arrivals(pattern: str, seed: int = 0, times: Sequence[float] | None = N
     `times` are the arrival times of the workload's file, needed by "replay". Raises WorkloadError.
     """
     name, _, argument = pattern.partition(":")
+    if name == "closed" and (match := re.fullmatch(r"([^@]+)@([^@]+?) ?(s|steps)", argument)):
+        levels = [_number(pattern, level) for level in match[1].split(",")]
+        return steps_of_load(
+            levels, _number(pattern, match[2]), "steps" if match[3] == "steps" else "seconds"
+        )
     if name == "closed" and argument:
         return closed(_number(pattern, argument))
     if name == "poisson" and (match := re.fullmatch(r"([^/]+)(/s|/step)?", argument)):

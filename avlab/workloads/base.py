@@ -135,3 +135,20 @@ def in_turn(templates: Sequence[Template], draw: random.Random) -> Callable[[int
     order = list(templates)
     draw.shuffle(order)
     return lambda attempt: order[attempt % len(order)]
+
+
+def on_subjects(
+    kind: str, forms: Sequence[str], slots: Mapping[str, Sequence[str]], seed: int
+) -> Iterator[Turns]:
+    """Prompts of every form on every subject in turn. slots: with "subject"; a form's "{subject_b}" is another one."""
+    draw = generator(kind, seed)
+    subjects = slots["subject"]
+    next_form, next_subject = in_turn(forms, draw), in_turn(subjects, draw)
+
+    def make(attempt: int) -> Turns:
+        subject = next_subject(attempt)
+        others = [each for each in subjects if each != subject]
+        form = next_form(attempt + attempt // len(subjects))
+        return (("user", fill(form, {**slots, "subject": [subject], "subject_b": others}, draw)),)
+
+    return distinct(make)

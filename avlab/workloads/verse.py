@@ -2,7 +2,7 @@
 
 # ruff: noqa: E501 (a template is one line, however long)
 
-from .base import Kind, Prompt, Turns, distinct, fill, generator, in_turn, own
+from .base import Kind, Prompt, on_subjects, own
 
 MAX_NEW_TOKENS = 200
 
@@ -52,19 +52,7 @@ SLOTS = {
 
 
 def build(seed: int) -> list[Prompt]:
-    draw = generator("verse", seed)
-    next_form, next_subject = in_turn(FORMS, draw), in_turn(SLOTS["subject"], draw)
-
-    def make(attempt: int) -> Turns:
-        subject = next_subject(attempt)
-        slots = {
-            **SLOTS,
-            "subject": [subject],
-            "subject_b": [each for each in SLOTS["subject"] if each != subject],
-        }
-        return (("user", fill(next_form(attempt + attempt // len(SLOTS["subject"])), slots, draw)),)
-
-    return [own("verse", MAX_NEW_TOKENS, turns) for turns in distinct(make)]
+    return [own("verse", MAX_NEW_TOKENS, turns) for turns in on_subjects("verse", FORMS, SLOTS, seed)]
 
 
 KIND = Kind("verse", "poems and songs in many forms", 6, MAX_NEW_TOKENS, build)

@@ -1,6 +1,7 @@
 // A Llama layer over rows of several requests.
 #pragma once
 
+#include "attention.h"
 #include "products.h"
 
 // out = x / rms(x) * weight, row by row, for a team of threads. x, out: [rows, width].
@@ -41,124 +42,6 @@ static void rotate(T *qkv, const float *turns, const int64_t *slots, const int64
         for (int64_t h = 0; h < kv_heads; h++)
             std::memcpy(values + ((slots[r] * kv_heads + h) * length + positions[r]) * D,
                         row + (heads + kv_heads + h) * D, D * sizeof(T));
-    }
-}
-
-// scores[r * last + j] = queries[r] . key[j] for R queries and `last` positions. key: [last, D]; queries: [R, D].
-template <int D, int R>
-static inline void score(const float *key, const float *queries, int64_t last, float *scores) {
-    for (int64_t j = 0; j < last; j++)
-        for (int r = 0; r < R; r++) {
-            float dot = 0;
-#pragma omp simd reduction(+ : dot)
-            for (int i = 0; i < D; i++) dot += queries[r * D + i] * key[j * D + i];
-            scores[r * last + j] = dot;
-        }
-}
-
-template <int D, int R>
-static inline void score(const bfloat16 *key, const bfloat16 *queries, int64_t last, float *scores) {
-#ifdef __AVX512BF16__
-    __m512bh q[R][D / 32];
-    for (int r = 0; r < R; r++)
-        for (int i = 0; i < D / 32; i++) q[r][i] = (__m512bh)_mm512_loadu_si512(queries + r * D + i * 32);
-    for (int64_t j = 0; j < last; j++) {
-        __m256 half[4] = {};  // the four queries' sums are added up together
-        for (int r = 0; r < R; r++) {
-            __m512 parts = _mm512_setzero_ps();
-            for (int i = 0; i < D / 32; i++)
-                parts = _mm512_dpbf16_ps(parts, (__m512bh)_mm512_loadu_si512(key + j * D + i * 32), q[r][i]);
-            half[r] = _mm256_add_ps(_mm512_castps512_ps256(parts), _mm512_extractf32x8_ps(parts, 1));
-        }
-        const __m256 pairs = _mm256_hadd_ps(_mm256_hadd_ps(half[0], half[1]), _mm256_hadd_ps(half[2], half[3]));
-        float dots[4];
-        _mm_storeu_ps(dots, _mm_add_ps(_mm256_castps256_ps128(pairs), _mm256_extractf128_ps(pairs, 1)));
-        for (int r = 0; r < R; r++) scores[r * last + j] = dots[r];
-    }
-#else
-    float row[D];
-    for (int64_t j = 0; j < last; j++) {
-        for (int i = 0; i < D; i++) row[i] = widen(key[j * D + i]);
-        for (int r = 0; r < R; r++) {
-            float dot = 0;
-#pragma omp simd reduction(+ : dot)
-            for (int i = 0; i < D; i++) dot += widen(queries[r * D + i]) * row[i];
-            scores[r * last + j] = dot;
-        }
-    }
-#endif
-}
-
-// R queries, at most four, of one key head over its positions: query r sees the first seen[r] of them, seen rising.
-// key, value: [positions, D]; queries, mixed: [R, D]; scores: room for R * seen[R - 1] numbers.
-template <typename T, int D, int R>
-static void attend_rows(const T *key, const T *value, const T *queries, const int64_t *seen, float scale, float *scores,
-                        float *mixed) {
-    const int64_t last = seen[R - 1];
-    float row[D], sums[R][D] = {};
-    score<D, R>(key, queries, last, scores);
-    for (int r = 0; r < R; r++) {
-        float *s = scores + r * last, most = s[0], sum = 0;
-#pragma omp simd reduction(max : most)
-        for (int64_t j = 0; j < seen[r]; j++) most = std::max(most, s[j]);
-#pragma omp simd reduction(+ : sum)
-        for (int64_t j = 0; j < seen[r]; j++) {
-            s[j] = exponential((s[j] - most) * scale);
-            sum += s[j];
-        }
-        const float whole = 1 / sum;
-#pragma omp simd
-        for (int64_t j = 0; j < seen[r]; j++) s[j] *= whole;
-        std::fill(s + seen[r], s + last, 0.0f);
-    }
-    for (int64_t j = 0; j < last; j++) {
-#pragma omp simd
-        for (int i = 0; i < D; i++) row[i] = widen(value[j * D + i]);
-        for (int r = 0; r < R; r++) {
-            const float p = scores[r * last + j];
-#pragma omp simd
-            for (int i = 0; i < D; i++) sums[r][i] += p * row[i];
-        }
-    }
-    std::memcpy(mixed, sums, sizeof sums);
-}
-
-// Attention of a few rows a request over the request's own cached positions, its rows causal among themselves.
-// Run i holds counts[i] rows from begins[i] on, at consecutive positions of one slot. out: [rows, heads, D]. For a team.
-template <typename T, int D>
-static void attend(const T *qkv, const T *keys, const T *values, T *out, const int64_t *slots, const int64_t *positions,
-                   const int64_t *begins, const int64_t *counts, int64_t runs, int64_t heads, int64_t kv_heads,
-                   int64_t length) {
-    const int64_t share = heads / kv_heads, stride = (heads + 2 * kv_heads) * D;
-    const float scale = 1 / std::sqrt(float(D));
-    constexpr int TILE = 4;
-    std::vector<float> scores;
-#pragma omp for schedule(dynamic, 1)
-    for (int64_t task = 0; task < runs * kv_heads; task++) {
-        const int64_t first = begins[task / kv_heads], R = counts[task / kv_heads] * share, head = task % kv_heads;
-        const int64_t cached = (slots[first] * kv_heads + head) * length * D;
-        for (int64_t r0 = 0; r0 < R; r0 += TILE) {  // query heads of the same row and of later ones
-            const int n = int(std::min<int64_t>(TILE, R - r0));
-            T queries[TILE * D];
-            float mixed[TILE * D];
-            int64_t seen[TILE], place[TILE];
-            for (int r = 0; r < n; r++) {
-                const int64_t query = first + (r0 + r) / share;
-                place[r] = head * share + (r0 + r) % share, seen[r] = positions[query] + 1;
-                const T *q = qkv + query * stride + place[r] * D;
-                place[r] = (query * heads + place[r]) * D;
-                std::memcpy(queries + r * D, q, D * sizeof(T));
-            }
-            scores.resize(n * seen[n - 1]);
-            const auto rows = n == 4   ? attend_rows<T, D, 4>
-                              : n == 3 ? attend_rows<T, D, 3>
-                              : n == 2 ? attend_rows<T, D, 2>
-                                       : attend_rows<T, D, 1>;
-            rows(keys + cached, values + cached, queries, seen, scale, scores.data(), mixed);
-            for (int r = 0; r < n; r++)
-#pragma omp simd
-                for (int i = 0; i < D; i++) narrow(mixed[r * D + i], out[place[r] + i]);
-        }
     }
 }
 

@@ -41,3 +41,15 @@ static inline float exponential(float x) {
     return x < -87 ? 0 : power * fraction;
 }
 
+// x = exp((x - max x) * scale) in place; their sum. x: [count], at least one.
+static inline float exponentials(float *x, int64_t count, float scale) {
+    float most = x[0], sum = 0;
+#pragma omp simd reduction(max : most)
+    for (int64_t i = 0; i < count; i++) most = std::max(most, x[i]);
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < count; i++) {
+        x[i] = exponential((x[i] - most) * scale);
+        sum += x[i];
+    }
+    return sum;
+}

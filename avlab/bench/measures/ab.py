@@ -1,0 +1,85 @@
+"""An A/B of the real engine at a few loads, with the ledger that explains it."""
+
+from collections.abc import Callable
+from typing import Any
+
+from avlab.bench.base import Bar, Context, Measure, Result, Table
+from avlab.bench.product import DEPTH
+from avlab.experiments.plan import make_plan
+from avlab.terminal import number
+from avlab.terminal_ab import LEDGER, USERS
+
+LOADS = (4, 16, 64)
+LIMIT = 180.0  # seconds, of one A/B
+FIXED = 5
+LEARNING = 6400  # request-steps that an adaptive arm serves first, but at most 200 steps
+
+
+def bars_at(requests: int) -> tuple[Bar, ...]:
+    """What an A/B says of both adaptive arms against the baseline."""
+    at = f"fixed:{FIXED}, A/B at {requests} requests"
+    return (
+        Bar(f"ab-{requests}", f"adaptive over {at}", "×"),
+        Bar(f"ab-{requests}-depth", f"{DEPTH} over {at}", "×"),
+    )
+
+
+def measure_at(requests: int) -> Callable[[Context], Result]:
+    """The measure at one load."""
+
+    def measure(context: Context) -> Result:
+        from avlab.bench.product import product
+        from avlab.experiments.analysis import analyse
+
+        block, learn, rounds = context.pick(("0.5s", 10, 3), ("1s", min(200, LEARNING // requests), 200))
+        with product(context, f"ab-{requests}") as served:
+            baseline = f"fixed:{min(FIXED, served.config.K)}"
+            arms = ["adaptive", DEPTH, baseline, "fixed:1", "none"]
+            load = min(requests, served.config.slots)
+            if not served.experiments():
+                settings = {"concurrency": load, "rounds": rounds, "block": block, "learn": learn}
+                plan = make_plan(served.config.changed(policy="none"), arms, baseline, **settings)
+                served.serve(*plan, LIMIT, f"A/B at {load} requests")
+            answer = served.query(analyse, served.experiments()[0])
+        found = {result["arm"]: result["ratio"] for result in answer["results"]}
+        values = {f"ab-{requests}": found["adaptive"], f"ab-{requests}-depth": found[DEPTH]}
+        return Result(values, tables_of(answer), notes_of(answer))
+
+    return measure
+
+
+def tables_of(answer: dict[str, Any]) -> list[Table]:
+    """What users saw and the ratios by arm, and the ledger."""
+    results = {result["arm"]: result for result in answer["results"]}
+    plan = answer["plan"]
+    title = f"{plan['concurrency']} requests, {answer['rounds']} rounds of blocks of {plan['length']:g} {plan['unit']}"
+    rows = []
+    for arm, seen in answer["arms"].items():
+        ends = [number(results.get(arm, {}).get(name)) for name in ("ratio", "low", "high")]
+        rows.append(
+            [
+                arm,
+                *(ends if arm in results else ["1", "", ""]),
+                *(number(seen.get(name), 1) for name in USERS),
+            ]
+        )
+    columns = ["arm", "ratio", "low", "high", *(name.replace("\n", " ") for name in USERS.values())]
+    ledger = [
+        [text, *(number((seen["ledger"] or {}).get(name), 0) for seen in answer["arms"].values())]
+        for name, text in LEDGER.items()
+    ]
+    return [
+        Table(title, columns, rows),
+        Table("For 1,000 output tokens", ["what", *answer["arms"]], ledger),
+    ]
+
+
+def notes_of(answer: dict[str, Any]) -> list[str]:
+    """The verdict in words, and why an adaptive arm lost where it did."""
+    return [*answer["verdicts"], *(reason["text"] for reason in answer["why"])]
+
+
+MEASURES = tuple(
+    Measure(f"ab-{n}", f"an A/B at {n} requests", bars_at(n), measure_at(n), 91 + place, alone=True)
+    for place, n in enumerate(LOADS)
+)

@@ -1,0 +1,144 @@
+"""Traffic that drifts between verse and tool calls while the load steps: one policy for all of it."""
+
+import itertools
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from avlab.bench.base import Bar, Context, Measure, Result, Table
+from avlab.bench.product import DEPTH
+from avlab.bench.recovery import SHARE, WINDOW, phase_rates, recovery
+from avlab.config import RunConfig
+from avlab.terminal import number
+
+KINDS = ("verse", "tool_calls", "verse", "tool_calls")
+LOADS = (4, 64, 64, 4)  # with KINDS: every kind under every load, and each change of either on its own
+BARS = (
+    Bar("drift-gain", f"drift and load steps: {DEPTH} over the best single fixed length", "×", 1.05),
+    Bar(
+        "drift-recovery",
+        f"refits until {WINDOW}-step throughput is back at {SHARE:.0%} after a step, slowest",
+        "refits",
+        3,
+        "<=",
+    ),
+)
+
+
+class Served(NamedTuple):
+    """The steps of a run under one arm, [T] each, its refits by step number, and when serving began (s)."""
+
+    step: np.ndarray
+    time: np.ndarray
+    tokens: np.ndarray
+    refits: np.ndarray
+    began: float
+
+
+def schedule(config: RunConfig, seconds: float, loads: tuple[int, ...] = LOADS) -> RunConfig:
+    """A run of all phases, each for so many seconds."""
+    return config.changed(
+        workload=f"drift:{','.join(KINDS)}@{seconds:g}s",
+        arrival=f"closed:{','.join(map(str, loads))}@{seconds:g}s",
+        duration=seconds * len(KINDS),
+        drafts="none",
+    )
+
+
+def measure(context: Context) -> Result:
+    """Every arm serves the whole schedule, one after the other in random order, each in a run of its own."""
+    from avlab.bench.product import product
+
+    (seconds,) = context.pick((4,), (60,))
+    with product(context, "drift") as served:
+        lengths = (1, served.config.K) if context.quick else range(1, served.config.K + 1)
+        arms = [DEPTH, "none", *(f"fixed:{k}" for k in dict.fromkeys(lengths))]
+        loads = tuple(min(load, served.config.slots) for load in LOADS)
+        plan = schedule(served.config, seconds, loads)
+        order = np.random.default_rng(0).permutation(len(arms))
+        for place in order:
+            if arms[place] not in runs_of(served, plan):
+                served.serve(
+                    plan.changed(policy=arms[place]),
+                    None,
+                    None,
+                    f"{arms[place]}, of {len(arms)} arms: seconds",
+                )
+        found = {arm: served_by(served, run) for arm, run in runs_of(served, plan).items()}
+    return Result(*judged(found, seconds, loads))
+
+
+def runs_of(served: Any, plan: RunConfig) -> dict[str, str]:
+    """The runs that are over, by arm."""
+    from store import queries
+
+    known = {run["run_id"]: run for run in served.query(queries.run_list) if run["arrival"] == plan.arrival}
+    return {known[run]["policy"]: run for run in served.over() if run in known}
+
+
+def served_by(served: Any, run: str) -> Served:
+    """What a run did, from its database."""
+    from store import queries
+
+    steps = served.query(queries.steps_since, run, max_points=1 << 30)
+    step, time, tokens = (steps[name].to_numpy() for name in ("step", "time", "tokens"))
+    refits = served.query(queries.refits_since, run)
+    # a refit is a row for each position, and the first is the cold start
+    numbers = np.unique(refits["step"].to_numpy()[refits["refit"].to_numpy() > 0])
+    return Served(step, time, tokens, numbers, served.query(queries.block_list, run)[0]["time"])
+
+
+def judged(
+    found: dict[str, Served], seconds: float, loads: tuple[int, ...] = LOADS
+) -> tuple[dict[str, float | None], list[Table], list[str]]:
+    """The bars' values, tables and notes of the arms' runs."""
+    phases = [f"{kind}, {load}" for kind, load in zip(KINDS, loads, strict=True)]
+    rates = {arm: phase_rates(run.time, run.tokens, _bounds(run, seconds)) for arm, run in found.items()}
+    fixed = [arm for arm in found if arm != DEPTH]
+    best = max(fixed, key=lambda arm: rates[arm].mean())
+    mine = found[DEPTH]
+    bounds = _bounds(mine, seconds)
+    steps = [
+        recovery(mine.time, mine.tokens, mine.step, mine.refits, begin, end)
+        for begin, end in itertools.pairwise(bounds[1:])
+    ]
+    table = Table(
+        f"Tokens/s by phase (traffic, requests under way) of {seconds:g} s",
+        ["arm", *phases, "in all", f"{DEPTH} over it"],
+    )
+    for arm in sorted(found, key=lambda arm: -rates[arm].mean()):
+        ratio = rates[DEPTH].mean() / rates[arm].mean()
+        table.rows.append(
+            [arm, *(number(rate, 1) for rate in (*rates[arm], rates[arm].mean())), f"{ratio:.3f}"]
+        )
+    back = Table(
+        f"After a step, under {DEPTH}",
+        ["to", "settled tokens/s", "steps until back", "refits until back", "least on the way"],
+        [
+            [phase, number(each.settled, 1), _count(each.steps), _count(each.refits), f"{each.least:.0%}"]
+            for phase, each in zip(phases[1:], steps, strict=True)
+        ],
+    )
+    notes = [f"The best single fixed length is {best}, chosen by these same runs, which favours it."]
+    slowest: float | None = max(each.refits for each in steps)
+    if any(np.isnan(each.settled) for each in steps):
+        slowest = None
+        notes.append(f"A phase of {seconds:g} s has too few steps to judge how fast throughput comes back.")
+    elif slowest == np.inf:
+        slowest = float(len(mine.refits))
+        notes.append(
+            "After one of the steps throughput did not come back within its phase: the refits are of the run."
+        )
+    values = {"drift-gain": rates[DEPTH].mean() / rates[best].mean(), "drift-recovery": slowest}
+    return values, [table, back], notes
+
+
+def _bounds(run: Served, seconds: float) -> np.ndarray:
+    return run.began + seconds * np.arange(len(KINDS) + 1)
+
+
+def _count(value: float) -> str:
+    return f"{value:.0f}" if np.isfinite(value) else "never"
+
+
+MEASURES = (Measure("drift", "drifting traffic under a load that steps", BARS, measure, 96, alone=True),)

@@ -1,0 +1,22 @@
+"""Whether adaptive verification will start and pay, said before 100 GB of weights are loaded."""
+
+from avlab.vllm.doctor.cautions import CAUTIONS
+from avlab.vllm.doctor.findings import Checkpoint, Finding, Machine, Traffic, ordered
+from avlab.vllm.doctor.gates import GATES
+from avlab.vllm.settings import Settings
+
+
+def examine(
+    settings: Settings,
+    machine: Machine | None = None,
+    checkpoint: Checkpoint | None = None,
+    traffic: Traffic | None = None,
+) -> list[Finding]:
+    """Every gate and every caution that has something to say, the worst first. What is not given is unknown."""
+    machine, checkpoint, traffic = machine or Machine(), checkpoint or Checkpoint(), traffic or Traffic()
+    found = [gate(settings, checkpoint, machine) for gate in GATES]
+    cautions = (caution(settings, checkpoint, traffic) for caution in CAUTIONS)
+    return ordered([*found, *(each for each in cautions if each is not None)])
+
+
+__all__ = ["Checkpoint", "Finding", "Machine", "Traffic", "examine", "ordered"]

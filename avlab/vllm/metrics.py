@@ -1,0 +1,186 @@
+"""The text of a vLLM server's /metrics: counters by model and engine, and what two readings say of the time between.
+
+Names as documented for 0.8 to 0.33 (docs.vllm.ai, "Production Metrics"), and as `vllm/v1/metrics/loggers.py` and
+`vllm/v1/spec_decode/metrics.py` of 0.33.0 make them.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+
+from avlab.vllm import VllmError
+
+Labels = Mapping[str, str]
+Engine = tuple[str, str]  # model name, engine number
+
+# field: names, the newest first. A counter's text ends in _total; a histogram's in _sum and _count.
+COUNTERS: dict[str, tuple[str, ...]] = {
+    "prompt_tokens": ("vllm:prompt_tokens_total",),
+    "tokens": ("vllm:generation_tokens_total",),
+    "preemptions": ("vllm:num_preemptions_total",),
+    "finished": ("vllm:request_success_total",),
+    "drafts": ("vllm:spec_decode_num_drafts_total",),
+    "draft_tokens": ("vllm:spec_decode_num_draft_tokens_total",),
+    "accepted": ("vllm:spec_decode_num_accepted_tokens_total",),
+    "engine_steps": ("vllm:iteration_tokens_total_count",),
+    "first_tokens": ("vllm:time_to_first_token_seconds_count",),
+    "first_token_seconds": ("vllm:time_to_first_token_seconds_sum",),
+    "later_outputs": ("vllm:inter_token_latency_seconds_count", "vllm:time_per_output_token_seconds_count"),
+    "later_seconds": ("vllm:inter_token_latency_seconds_sum", "vllm:time_per_output_token_seconds_sum"),
+}
+GAUGES: dict[str, tuple[str, ...]] = {
+    "running": ("vllm:num_requests_running",),
+    "waiting": ("vllm:num_requests_waiting",),
+    "cache_usage": ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
+}
+BY_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
+STARTED = "process_start_time_seconds"
+
+_LINE = re.compile(r"^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+-?\d+)?$")
+_LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
+_ESCAPED = re.compile(r"\\(.)")
+
+
+class MetricsError(VllmError):
+    """Metrics that say nothing of vLLM. The message is one sentence."""
+
+
+@dataclass(frozen=True)
+class Counters:
+    """One engine's numbers. All but running, waiting and cache_usage (a share) have counted since it started.
+
+    drafts: request-steps with a draft; draft_tokens: scheduled, not verified; later_outputs: outputs that were not a
+    request's first, and later_seconds the time they took. accepted_by_position: () without speculation. missing: fields
+    that this server does not tell.
+    """
+
+    running: float = 0.0
+    waiting: float = 0.0
+    cache_usage: float = 0.0
+    prompt_tokens: float = 0.0
+    tokens: float = 0.0
+    preemptions: float = 0.0
+    finished: float = 0.0
+    drafts: float = 0.0
+    draft_tokens: float = 0.0
+    accepted: float = 0.0
+    accepted_by_position: tuple[float, ...] = ()
+    engine_steps: float = 0.0
+    first_tokens: float = 0.0
+    first_token_seconds: float = 0.0
+    later_outputs: float = 0.0
+    later_seconds: float = 0.0
+    missing: frozenset[str] = frozenset()
+
+    @property
+    def speculates(self) -> bool:
+        """Whether the engine has counters of drafts."""
+        return "drafts" not in self.missing
+
+    @property
+    def outputs(self) -> float:
+        """Outputs: one for each request and step in which it emitted a token."""
+        return self.first_tokens + self.later_outputs
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One look at /metrics. started: when the server's process began, None where it does not say."""
+
+    engines: Mapping[Engine, Counters]
+    started: float | None = None
+
+
+def samples(text: str) -> Iterator[tuple[str, dict[str, str], float]]:
+    """Every sample of an exposition text: name, labels, value. Lines that are none are passed over."""
+    for line in text.splitlines():
+        match = None if line.startswith("#") else _LINE.match(line.strip())
+        if match is None:
+            continue
+        try:
+            value = float(match[3])
+        except ValueError:
+            continue
+        yield match[1], {name: _unescaped(found) for name, found in _LABEL.findall(match[2] or "")}, value
+
+
+def read(text: str) -> Reading:
+    """A reading from /metrics. Raises MetricsError where nothing of vLLM stands there."""
+    values: dict[Engine, dict[str, float]] = {}
+    positions: dict[Engine, dict[int, float]] = {}
+    started = None
+    names = {name: name for table in (COUNTERS, GAUGES) for each in table.values() for name in each}
+    for name, labels, value in samples(text):
+        if name == STARTED:
+            started = value
+        if "model_name" not in labels or math.isnan(value):
+            continue
+        engine = (labels["model_name"], labels.get("engine", "0"))
+        if name == BY_POSITION and labels.get("position", "").isdigit():
+            positions.setdefault(engine, {})[int(labels["position"])] = value
+        elif name in names:
+            mine = values.setdefault(engine, {})
+            mine[name] = mine.get(name, 0.0) + value  # a counter may be split by further labels
+    if not any(name in mine for mine in values.values() for name in COUNTERS["tokens"]):
+        raise MetricsError(
+            "/metrics has no counters of vLLM: is it another program, or was vLLM started with --disable-log-stats?"
+        )
+    return Reading(
+        {engine: _counters(mine, positions.get(engine, {})) for engine, mine in values.items()}, started
+    )
+
+
+def fell(before: Reading, after: Reading) -> bool:
+    """Whether the server restarted between two readings: a counter is lower than it was, or its process is another."""
+    if before.started is not None and after.started is not None and abs(after.started - before.started) > 1:
+        return True
+    return any(
+        getattr(now, name) < getattr(before.engines[engine], name) - 0.5
+        for engine, now in after.engines.items()
+        if engine in before.engines
+        for name in COUNTERS
+    )
+
+
+def between(before: Counters, after: Counters) -> Counters:
+    """What happened between two readings of one engine; gauges as they are now."""
+    values = {name: max(getattr(after, name) - getattr(before, name), 0.0) for name in COUNTERS}
+    old = before.accepted_by_position + (0.0,) * len(after.accepted_by_position)
+    by_position = tuple(max(b - a, 0.0) for a, b in zip(old, after.accepted_by_position, strict=False))
+    gauges = {name: getattr(after, name) for name in GAUGES}
+    return Counters(**values, **gauges, accepted_by_position=by_position, missing=after.missing)
+
+
+def total(parts: list[Counters]) -> Counters:
+    """Several engines together; the share of the cache in use is the mean. At least one."""
+    plain = [
+        f.name for f in fields(Counters) if f.name not in ("accepted_by_position", "missing", "cache_usage")
+    ]
+    sums = {name: sum(getattr(part, name) for part in parts) for name in plain}
+    K = max(len(part.accepted_by_position) for part in parts)
+    by_position = [
+        sum(p.accepted_by_position[k] for p in parts if k < len(p.accepted_by_position)) for k in range(K)
+    ]
+    return Counters(
+        **sums,
+        cache_usage=sum(part.cache_usage for part in parts) / len(parts),
+        accepted_by_position=tuple(by_position),
+        missing=frozenset.union(*(part.missing for part in parts)),
+    )
+
+
+def _counters(mine: Mapping[str, float], positions: Mapping[int, float]) -> Counters:
+    values, missing = {}, set()
+    for field, names in {**COUNTERS, **GAUGES}.items():
+        found = next((mine[name] for name in names if name in mine), None)
+        values[field] = found or 0.0
+        if found is None:
+            missing.add(field)
+    K = max(positions, default=-1) + 1
+    by_position = tuple(positions.get(k, 0.0) for k in range(K))
+    return Counters(**values, accepted_by_position=by_position, missing=frozenset(missing))
+
+
+def _unescaped(text: str) -> str:
+    return _ESCAPED.sub(lambda match: {"n": "\n"}.get(match[1], match[1]), text)

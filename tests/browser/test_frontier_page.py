@@ -1,0 +1,40 @@
+"""The Frontier page in a real browser: start one, see its cells fill, stop it, go on where it was stopped."""
+
+import pytest
+
+pytestmark = pytest.mark.browser
+
+CELLS = """() => {
+  const chart = document.querySelector(".avlab-chart[data-key='frontier-cells']");
+  return (chart?.data ?? []).reduce((sum, trace) => sum + (trace.x?.length ?? 0), 0);
+}"""
+
+
+def cells(page, at_least):
+    """Points of the chart, once there are so many."""
+    page.wait_for_function(f"least => ({CELLS})() >= least", arg=at_least)
+    return page.evaluate(CELLS)
+
+
+def test_a_frontier_fills_is_stopped_and_goes_on(dashboard, page):
+    page.goto(dashboard.url)
+    page.get_by_role("link", name="Frontier").click()
+    page.get_by_role("button", name="Start", exact=True).last.wait_for()
+    for label, value in (("Cell", "5steps"), ("Learning (steps)", "5"), ("Repeats", "3")):
+        field = page.get_by_test_id("stMain").get_by_label(label, exact=True)
+        field.fill(value)
+        field.press("Enter")
+    start = page.get_by_test_id("stMain").get_by_role("button", name="Start", exact=True)
+    start.click()
+    few = cells(page, 2)
+    before = cells(page, few + 1)
+    page.get_by_test_id("stSidebarUserContent").get_by_role("button", name="Stop", exact=True).click()
+    page.get_by_text("stopped").first.wait_for()
+    assert dashboard.workers() == []
+
+    page.get_by_text("Measure a frontier").click()
+    start.click()
+    page.get_by_text("live", exact=True).wait_for()
+    assert cells(page, before) >= before  # those of the run that was stopped are there still
+    cells(page, before + 1)
+    page.get_by_text("goes on from 1 earlier run,").wait_for()

@@ -1,0 +1,312 @@
+"""Preflight: each gate and each caution by itself, and the gates against what vLLM refuses."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from tiny_models import write_llama
+from vllm_environment import ask, needs_vllm
+
+from avlab.vllm.doctor import Checkpoint, Machine, Traffic, examine
+from avlab.vllm.doctor.backends import default_backend, target_answer
+from avlab.vllm.doctor.look import LookError, checkpoint_of, machine_named, machine_of
+from avlab.vllm.presets import preset
+from avlab.vllm.serve_line import ServeLine
+from avlab.vllm.settings import Settings, from_line, from_server, parse_version
+
+HOPPER, BLACKWELL, AMPERE = machine_named("h100"), machine_named("b200"), machine_named("a100")
+GOOD = Settings(
+    "some/model", (0, 33, 0), method="dflash", K=7, adaptive=True, draft_sample_method="probabilistic",
+    backend="FLASH_ATTN", requests=64, tensor=1,
+)  # fmt: skip
+KNOWN = Checkpoint(block=8, attention="standard", vocabulary=50_000, weights_gib=20.0)
+ROOMY = replace(HOPPER, memory_gib=80.0, gpus=1)
+
+
+def found(gate, settings, checkpoint=KNOWN, machine=ROOMY, traffic=None):
+    """The findings of one gate that are not a pass."""
+    return [
+        f for f in examine(settings, machine, checkpoint, traffic) if f.gate == gate and f.verdict != "passes"
+    ]
+
+
+def one(gate, settings, **more):
+    [finding] = found(gate, settings, **more)
+    assert finding.reason and finding.source and (finding.remedy or finding.verdict == "unknown"), finding
+    return finding
+
+
+def test_good_settings_pass_every_gate():
+    verdicts = {f.gate: f.verdict for f in examine(GOOD, ROOMY, KNOWN) if f.gate != "statistics"}
+    assert set(verdicts.values()) == {"passes"} and len(verdicts) == 13
+
+
+@pytest.mark.parametrize(
+    ("gate", "changes", "words"),
+    [
+        ("version", {"version": (0, 20, 0)}, "neither DSpark nor adaptive"),
+        ("drafter", {"method": None}, "Nothing drafts"),
+        ("runner", {"runner": "0"}, "Model Runner V1"),
+        ("runner", {"method": "suffix"}, "speculative method suffix"),
+        ("runner", {"method": "eagle3", "parallel_drafting": True}, "parallel drafting"),
+        ("runner", {"method": "draft_model", "other_vocabulary": True}, "another vocabulary"),
+        ("runner", {"microbatching": True}, "microbatching"),
+        ("full graphs", {"eager": True}, "enforce-eager"),
+        ("full graphs", {"cudagraph_mode": "PIECEWISE"}, "captures no whole decode step"),
+        ("LoRA", {"lora": True}, "Adapters"),
+        ("pipeline parallel", {"pipeline": 2}, "last rank"),
+        ("local argmax", {"local_argmax": True}, "drawing draft tokens by chance"),
+        ("local argmax", {"local_argmax": True, "draft_sample_method": "greedy"}, "acceptance is estimated"),
+        ("other features", {"routed_experts": True}, "routed-experts"),
+        ("other features", {"sharded_sampling": True, "version": (0, 32, 0)}, "batch-sharded-sampling"),
+        ("captured sizes", {"largest_capture": 4}, "holds not one request"),
+    ],
+)
+def test_a_gate_that_vllm_closes(gate, changes, words):
+    finding = one(gate, replace(GOOD, **changes))
+    assert finding.verdict == "refuses"
+    assert words in finding.reason
+
+
+def test_a_gate_opens_with_what_its_remedy_says():
+    closed = replace(GOOD, pipeline=2, tensor=2)
+    remedy = one("pipeline parallel", closed, machine=replace(ROOMY, gpus=4)).remedy
+    line = ServeLine.parse(f"vllm serve m {remedy.rstrip('.')}")
+    assert (from_line(line).pipeline, from_line(line).tensor) == (1, 4)
+    assert not found("pipeline parallel", from_line(line))
+    few = replace(GOOD, requests=200)
+    remedy = one("captured sizes", few).remedy.rstrip(".")
+    largest = from_line(ServeLine.parse(f"vllm serve m {remedy}")).largest_capture
+    assert largest == 1600 and not found("captured sizes", replace(few, largest_capture=largest))
+
+
+@pytest.mark.parametrize(
+    ("machine", "backend", "version", "able"),
+    [
+        (HOPPER, "FLASH_ATTN", (0, 33, 0), True),
+        (HOPPER, "FLASH_ATTN", (0, 32, 0), True),
+        (BLACKWELL, "FLASH_ATTN", (0, 33, 0), True),
+        (BLACKWELL, "FLASH_ATTN", (0, 32, 0), False),  # FlashAttention 4 came to it with 0.33
+        (AMPERE, "FLASH_ATTN", (0, 33, 0), False),
+        (AMPERE, "TRITON_ATTN", (0, 33, 0), True),
+        (BLACKWELL, "FLASHINFER", (0, 33, 0), True),
+        (HOPPER, "FLASHINFER", (0, 33, 0), False),
+        (HOPPER, "FLASH_ATTN_MLA", (0, 33, 0), False),
+        (BLACKWELL, "FLASHINFER_MLA", (0, 33, 0), True),
+        (BLACKWELL, "TRITON_FLASHINFER", (0, 33, 0), False),
+        (HOPPER, "GDN_ATTN", (0, 33, 0), False),
+        (HOPPER, "SOMETHING_NEW", (0, 33, 0), None),
+        (Machine(), "FLASH_ATTN", (0, 33, 0), None),
+    ],
+)
+def test_attention_by_gpu_generation(machine, backend, version, able):
+    settings = replace(GOOD, backend=backend, version=version)
+    assert target_answer(backend, settings, machine).able is able
+    verdict = {True: "passes", False: "refuses", None: "unknown"}[able]
+    [finding] = [f for f in examine(settings, machine, KNOWN) if f.gate == "attention"]
+    assert finding.verdict == verdict and backend in finding.reason
+
+
+def test_the_attention_that_nobody_named_is_vllms_own_choice():
+    unnamed = replace(GOOD, backend=None)
+    assert (
+        default_backend(AMPERE, "standard") == "FLASH_ATTN"
+        and default_backend(BLACKWELL, "standard") == "FLASHINFER"
+    )
+    assert one("attention", unnamed, machine=AMPERE).remedy == "--attention-backend TRITON_ATTN."
+    supposed = one("attention", unnamed, machine=AMPERE, checkpoint=Checkpoint(block=8))
+    assert supposed.verdict == "unknown" and "If its attention is standard: FLASH_ATTN" in supposed.reason
+
+
+@pytest.mark.parametrize(
+    ("gpu", "model_type", "verdict"),
+    [
+        ("b200", "deepseek_v4", "passes"),
+        ("h100", "deepseek_v41", "passes"),
+        ("rtx-pro-6000", "deepseek_v4", "refuses"),
+        ("mi355x", "deepseek_v4", "passes"),
+        ("mi355x", "deepseek_v41", "refuses"),
+    ],
+)
+def test_models_that_choose_their_attention_themselves(gpu, model_type, verdict):
+    checkpoint = replace(KNOWN, model_type=model_type)
+    [finding] = [f for f in examine(GOOD, machine_named(gpu), checkpoint) if f.gate == "attention"]
+    assert finding.verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("method", "K", "checkpoint", "verdict"),
+    [
+        ("dflash", 15, Checkpoint(block=16), None),
+        ("dflash", 16, Checkpoint(block=16), "warns"),
+        ("dflash", 7, Checkpoint(block=16), None),
+        ("dspark", 5, Checkpoint(block=5), None),
+        ("dspark", 7, Checkpoint(block=5), "warns"),
+        ("dspark", 3, Checkpoint(block=5), "warns"),
+        ("mtp", 3, Checkpoint(heads=2), "refuses"),
+        ("mtp", 4, Checkpoint(heads=2), None),
+        ("mtp", 1, Checkpoint(heads=2), None),
+        ("dflash", 7, Checkpoint(), "unknown"),
+        ("dflash", None, Checkpoint(block=8), "unknown"),
+    ],
+)
+def test_draft_length_against_the_checkpoint(method, K, checkpoint, verdict):
+    findings = found("draft length", replace(GOOD, method=method, K=K), checkpoint=checkpoint)
+    assert [f.verdict for f in findings] == ([verdict] if verdict else [])
+
+
+def test_captured_sizes_follow_vllms_default_and_the_batch_limit():
+    assert not found("captured sizes", replace(GOOD, requests=64))  # 512 tokens, the default elsewhere
+    assert one("captured sizes", replace(GOOD, requests=65)).verdict == "warns"
+    assert not found("captured sizes", replace(GOOD, requests=128), machine=BLACKWELL)  # 1,024 there
+    assert one("captured sizes", replace(GOOD, batched_tokens=256)).verdict == "warns"
+
+
+def test_memory_counts_weights_draft_logits_and_gpus():
+    assert one("memory", GOOD, machine=replace(ROOMY, memory_gib=20.0)).verdict == "refuses"
+    assert not found("memory", replace(GOOD, tensor=2), machine=replace(ROOMY, memory_gib=20.0, gpus=2))
+    assert "there are 1" in one("memory", replace(GOOD, tensor=4)).reason
+    logits = replace(GOOD, requests=1024, K=16)
+    assert "1.5 GiB of draft logits" in next(
+        f.reason for f in examine(logits, ROOMY, KNOWN) if f.gate == "memory"
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "traffic", "words"),
+    [
+        (GOOD, Traffic(dataset="random"), "random tokens"),
+        (replace(GOOD, version=(0, 32, 0)), Traffic(), "same noise"),
+        (replace(GOOD, draft_sample_method="greedy"), Traffic(), "wrong in the other"),
+        (
+            GOOD,
+            Traffic(sampling=("bad_words", "presence_penalty")),
+            "bad_words, presence_penalty: only the target",
+        ),
+        (replace(GOOD, rejection_sample_method="synthetic"), Traffic(), "accepts by a schedule"),
+        (replace(GOOD, rejection_sample_method="fly"), Traffic(), "not the target's"),
+        (GOOD, Traffic(concurrency=16), "5 to 8 % slower"),
+        (replace(GOOD, method="eagle3", K=3), Traffic(), "3 draft passes"),
+        (replace(GOOD, log_stats=False), Traffic(), "without a number"),
+        (GOOD, Traffic(), "trimming looks like rejection"),
+        (replace(GOOD, context=131_072), Traffic(), "profiled over a context of 8192"),
+        (replace(GOOD, batched_tokens=256), Traffic(), "512 for 64 requests"),
+    ],
+)
+def test_a_setting_that_disappoints_is_told(settings, traffic, words):
+    warned = [f for f in examine(settings, ROOMY, KNOWN, traffic) if words in f.reason]
+    assert len(warned) == 1 and warned[0].verdict == "warns" and warned[0].remedy and warned[0].source
+
+
+def test_cautions_are_silent_where_they_do_not_apply():
+    quiet = replace(GOOD, adaptive=True)
+    said = [
+        f.gate
+        for f in examine(quiet, ROOMY, KNOWN, Traffic("sharegpt", 1.0, ("temperature",), 64))
+        if f.verdict == "warns"
+    ]
+    assert said == ["statistics"]
+    greedy = replace(GOOD, draft_sample_method="greedy")
+    assert not found("coefficients", greedy, traffic=Traffic(temperature=0.0))
+
+
+def test_drafters_whose_switch_does_nothing():
+    assert "ignored without a word" in one("drafter", replace(GOOD, method="ngram_gpu")).reason
+    broken = replace(KNOWN, draft_architectures=("Qwen3XPressModel",))
+    assert "never write their estimates" in one("drafter", GOOD, checkpoint=broken).reason
+    assert "every draft token is verified" in one("drafter", replace(GOOD, adaptive=False)).reason
+
+
+def test_settings_of_a_running_server_are_those_of_its_command():
+    line = preset("muse-glimmer-dflash2").line
+    told = {
+        "model_config": {"model": line.model, "enforce_eager": False, "max_model_len": 4096},
+        "parallel_config": {"tensor_parallel_size": 2},
+        "scheduler_config": {"max_num_seqs": 64, "max_num_batched_tokens": 8192},
+        "compilation_config": {
+            "cudagraph_mode": "CUDAGraphMode.FULL_AND_PIECEWISE",
+            "max_cudagraph_capture_size": 512,
+        },
+        "attention_config": {"backend": "FLASH_ATTN"},
+        "speculative_config": {**line.speculative, "rejection_sample_method": "standard"},
+        "lora_config": None,
+    }
+    settings = from_server(told, {"VLLM_USE_V2_MODEL_RUNNER": True}, "0.33.0")
+    asked = from_line(line, "0.33.0")
+    assert settings.method == asked.method and settings.K == asked.K == 7 and settings.adaptive
+    assert settings.backend == settings.draft_backend == asked.backend == "FLASH_ATTN"
+    assert (settings.tensor, settings.requests, settings.cudagraph_mode) == (2, 64, "FULL_AND_PIECEWISE")
+    assert settings.runner == "1" and not settings.lora
+
+
+def test_a_checkpoint_on_disk_is_read(tmp_path):
+    target = write_llama(tmp_path / "target")
+    (tmp_path / "drafter").mkdir()
+    draft = {"architectures": ["DFlashDraftModel"], "dflash_config": {"block_size": 16}}
+    (tmp_path / "drafter" / "config.json").write_text(json.dumps(draft))
+    read = checkpoint_of(str(target), str(tmp_path / "drafter"))
+    assert (read.block, read.attention, read.vocabulary) == (16, "standard", 64)
+    assert read.draft_architectures == ("DFlashDraftModel",) and read.weights_gib > 0
+    assert checkpoint_of("nobody/has-this", None) == Checkpoint()
+    (tmp_path / "drafter" / "config.json").write_text("{")
+    with pytest.raises(LookError, match="cannot be read"):
+        checkpoint_of(str(target), str(tmp_path / "drafter"))
+
+
+def test_machines_by_name_and_by_nvidia_smi():
+    assert machine_of("NVIDIA H200, 9.0, 143771\nNVIDIA H200, 9.0, 143771\n") == Machine(
+        "nvidia", "NVIDIA H200", (9, 0), 143771 / 1024, 2
+    )
+    assert machine_of("something else") == Machine()
+    with pytest.raises(LookError, match=r"no GPU 'h1000' in this list: a100, l40s"):
+        machine_named("h1000")
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [("0.33.0", (0, 33, 0)), ("v0.32.1rc2+cu130", (0, 32, 1)), ("0.33", (0, 33, 0)), ("unknown", ())],
+)
+def test_versions(text, version):
+    assert parse_version(text) == version
+
+
+# ---- against vLLM ------------------------------------------------------------------------------------------------
+
+V2 = {"VLLM_USE_V2_MODEL_RUNNER": "1"}
+DRAFT = {"method": "draft_model", "num_speculative_tokens": 3, "enable_adaptive_verification": True}
+CASES = {  # name: arguments, environment, the gate that ours must close (None: vLLM takes it)
+    "plain": ({}, V2, None),
+    "lora": ({"enable-lora": True}, V2, "LoRA"),
+    "eager": ({"enforce-eager": True}, V2, "full graphs"),
+    "piecewise": ({"compilation-config": {"cudagraph_mode": "PIECEWISE"}}, V2, "full graphs"),
+    "pipeline": ({"pipeline-parallel-size": 2}, V2, "pipeline parallel"),
+    "runner": ({}, {"VLLM_USE_V2_MODEL_RUNNER": "0"}, "runner"),
+    "argmax": ({"speculative-config": DRAFT | {"use_local_argmax_reduction": True}}, V2, "local argmax"),
+    "mask": ({"return-sampling-mask": True}, V2, "other features"),
+    "sharded": ({"enable-batch-sharded-sampling": True, "tensor-parallel-size": 2}, V2, "other features"),
+}
+
+
+@needs_vllm
+@pytest.mark.vllm
+def test_vllm_refuses_what_the_gates_refuse_and_its_backends_are_the_tables(tmp_path):
+    model = write_llama(tmp_path / "model", hidden_size=64, intermediate_size=64, max_position_embeddings=128)
+    cases = {
+        name: {"arguments": {"speculative-config": DRAFT, **arguments}, "environment": environment}
+        for name, (arguments, environment, _) in CASES.items()
+    }
+    answer = ask("vllm_refuses.py", {"model": str(model), "cases": cases})
+    for name, (_, environment, gate) in CASES.items():
+        line = ServeLine(str(model), cases[name]["arguments"], environment)
+        settings = replace(from_line(line, "0.32.0"), backend="FLASH_ATTN")
+        ours = [f.gate for f in examine(settings, HOPPER, KNOWN) if f.verdict == "refuses"]
+        assert bool(answer["refusals"][name]) is (gate is not None), (name, answer["refusals"][name])
+        assert ours == ([gate] if gate else []), name
+    assert len(answer["backends"]) > 20
+    for backend, (mismatch, graphs, bounded) in answer["backends"].items():
+        for machine in (HOPPER, BLACKWELL, AMPERE, machine_named("mi300x")):
+            able = target_answer(backend, replace(GOOD, version=(0, 32, 0), backend=backend), machine).able
+            if able is not None and not backend.startswith("FLASH_ATTN"):  # decided when its module is loaded
+                assert able is (mismatch and (graphs == "ALWAYS" or (bounded and machine is BLACKWELL))), (
+                    backend
+                )
