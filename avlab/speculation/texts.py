@@ -95,13 +95,13 @@ def _weights(count: int, seed: int) -> np.ndarray:
 
 
 def _intervals(found: dict[str, np.ndarray], resampled: dict[str, np.ndarray]) -> dict[str, Interval]:
-    tails = [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
-    return {
-        name: (float(found[name][0]), *(float(x) for x in np.nanquantile(resampled[name], tails)))
-        if np.isfinite(resampled[name]).any()
-        else (float("nan"),) * 3
-        for name in found
-    }
+    intervals = {}
+    for name, values in resampled.items():
+        low = high = float("nan")
+        if np.isfinite(values).any():
+            low, high = (float(np.nanquantile(values, tail)) for tail in ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
+        intervals[name] = float(found[name][0]), low, high
+    return intervals
 
 
 def within_noise(interval: Interval) -> bool:

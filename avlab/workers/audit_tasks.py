@@ -11,7 +11,7 @@ from avlab.engine.audit.build import load
 from avlab.engine.audit.ranking import rank
 from avlab.engine.audit.rows import rows_at
 from avlab.engine.audit.rules import parse
-from avlab.engine.audit.shared import SharedDrafter, WatchedDrafter
+from avlab.engine.audit.shared import SharedDrafter, SharedTarget, WatchedDrafter
 from avlab.engine.audit.texts import Answers
 from avlab.speculation.auditing import Fit
 from avlab.speculation.texts import Texts, differences, intervals
@@ -39,8 +39,10 @@ def audit(order: dict[str, Any], answer: Answer) -> None:
 
     target, drafter, text = load(config, order["K"], SharedDrafter, progress)
     prompt = text.encode([{"role": "user", "content": order["prompt"]}])
-    shared, auc, slots = None, {}, 0
+    shared: SharedTarget | None = None
+    auc: dict[str, float] = {}
     exact: dict[str, float | None] = {}
+    slots = 0
     for rule, seed in audits:
         progress(f"rows behind the prompt, {rule.label}", 0, 0)
         made = Audit(target, drafter, prompt, rule, config.temperature, seed, shared)

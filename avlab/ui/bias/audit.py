@@ -83,7 +83,7 @@ def _show(rows: list[dict[str, Any]]) -> None:
             "Total variation of the first token",
             "Dashed is the noise floor, what a faithful sampler would show. Bias is what stays when the floor sinks.",
         )  # fmt: skip
-    st.markdown("#### The better it ranks, the safer it is? Verdicts")
+    st.markdown("#### How well it ranks, and what it does")
     st.dataframe([_row(r) for r in rows], hide_index=True, width="stretch")
     st.caption(
         f"AUC: how well the rule's score ranks acceptance, on {rows[0]['labelled']:,} labelled slots of this prompt. "
