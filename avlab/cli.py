@@ -1,5 +1,5 @@
 """The lab without a browser: `avlab fetch`, `run`, `ab`, `frontier`, `runs`, `show`, `export`, `report`, `window`,
-`bias`, `doctor`, `vllm`, `bench`.
+`bias`, `attach`, `doctor`, `vllm`, `bench`.
 
 Answers go to standard output, everything else to standard error; with --json the answer is one JSON object. What
 goes wrong is one sentence on standard error and an exit code other than 0: 2 for wrong usage, 130 for Ctrl-C, else 1.
@@ -13,6 +13,7 @@ import typer
 
 from avlab import (
     ab_command,
+    attach_command,
     bias_command,
     doctor_command,
     frontier_command,
@@ -24,6 +25,7 @@ from avlab import (
 from avlab.config import ConfigError, default_database
 from avlab.errors import is_ours
 from avlab.teaching.rules import CaseError
+from avlab.vllm.attach_config import AttachConfig
 
 app = typer.Typer(
     name="avlab",
@@ -80,6 +82,7 @@ app.command("ab")(ab_command.make())
 app.command("frontier")(frontier_command.make())
 app.add_typer(bias_command.app, name="bias")
 app.add_typer(vllm_command.app, name="vllm")
+app.command("attach")(attach_command.attach)
 app.command("doctor")(doctor_command.doctor)
 
 
@@ -97,7 +100,8 @@ def show(run: RunName, database: Database = None, as_json: Json = False) -> None
     if as_json:
         terminal.print_json(summary)
         return
-    terminal.show_summary(summary)
+    attached = summary["kind"] == AttachConfig.kind
+    attach_command.show_watched(summary) if attached else terminal.show_summary(summary)
     if summary["ab"]:
         terminal.answers().print("\nThe A/B:")
         terminal_ab.show(summary["ab"])

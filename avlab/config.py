@@ -6,7 +6,7 @@ Light to import: no torch, no model code. What is wrong with a value is said in 
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import platformdirs
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -39,6 +39,8 @@ class RunConfig(BaseModel):
     """Everything that decides a run. Times in seconds; limits that are None do not end the run."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, validate_default=True)
+
+    kind: ClassVar[str] = "reference"  # of the worker that serves it
 
     # what is served
     target: str = Field(
@@ -180,25 +182,28 @@ _KINDS = {
 }
 
 
-def sentences(error: ValidationError) -> list[str]:
-    """One sentence for each field that pydantic refused: what was asked, what is allowed."""
-    return [_sentence(problem) for problem in error.errors(include_url=False)]
+def sentences(error: ValidationError, of: type[BaseModel] = RunConfig) -> list[str]:
+    """One sentence for each field of a configuration that pydantic refused: what was asked, what is allowed."""
+    return [_sentence(problem, of) for problem in error.errors(include_url=False)]
 
 
-def _sentence(problem: Any) -> str:
+def _sentence(problem: Any, of: type[BaseModel]) -> str:
     name = ".".join(str(part) for part in problem["loc"])
     kind, context, value = problem["type"], problem.get("ctx") or {}, problem["input"]
     if isinstance(context.get("error"), ValueError):  # a validator of ours: already a sentence
         return str(context["error"])
     if kind == "extra_forbidden":
-        return f"there is no setting {name!r}; the settings are {', '.join(RunConfig.model_fields)}."
+        return f"there is no setting {name!r}; the settings are {', '.join(of.model_fields)}."
     if kind in _BOUNDS:
         words, key = _BOUNDS[kind]
         return f"{name} is {value!r}; it must be {words} {context[key]}."
     if kind == "literal_error":
         return f"{name} is {value!r}; it must be {context['expected']}."
+    if kind == "missing":
+        return f"{name} is missing: give {of.model_fields[name].description}."
     if kind == "string_pattern_mismatch":
-        return f"{name} is {value!r}; it must be auto, cpu, cuda or cuda:N."
+        expected = "auto, cpu, cuda or cuda:N" if name == "device" else of.model_fields[name].description
+        return f"{name} is {value!r}; it must be {expected}."
     if kind == "string_too_short":
         return f"{name} is empty; give a value."
     expected = _KINDS.get(kind.split("_")[0], problem["msg"])

@@ -16,6 +16,7 @@ from avlab.experiments import frontier
 from avlab.experiments.analysis import analyse
 from avlab.experiments.summary import summarise
 from avlab.workers import messages as m
+from avlab.workers.kinds import Config, make_config
 from avlab.workers.owner import Owner, OwnerError
 from avlab.workers.supervisor import REFERENCE, Supervisor, WorkerError
 from avlab.workers.tally import Tally
@@ -57,13 +58,16 @@ class Lab:
             self.database.close()
             raise
 
-    def run(self, config: RunConfig | dict, experiment: m.Experiment | dict | None = None) -> str:
+    def run(
+        self, config: Config | dict, experiment: m.Experiment | dict | None = None, kind: str = RunConfig.kind
+    ) -> str:
         """Start a run and return its id at once. Raises ConfigError or WorkerError.
 
-        experiment: the plan of the A/B that the run is for (`experiments.plan` makes both).
+        experiment: the plan of the A/B that the run is for (`experiments.plan` makes both). kind: of worker, where
+        config is plain values.
         """
         plan = msgspec.convert(experiment, m.Experiment) if isinstance(experiment, dict) else experiment
-        checked = config if isinstance(config, RunConfig) else RunConfig.make(config)
+        checked = make_config(config, kind) if isinstance(config, dict) else config
         run = new_run_id()
         self.tally, self.tape = Tally(), Tape()
         self.supervisor.start(checked.changed(database=str(self.database.path)), run)

@@ -14,6 +14,7 @@ import typer
 
 from avlab import terminal
 from avlab.config import ConfigError, RunConfig, default_database
+from avlab.workers.kinds import Config
 
 LOOK_SECONDS = 0.3
 DEFAULT_SECONDS = 60.0  # how long `run` serves when no limit is given
@@ -35,12 +36,17 @@ def make() -> Any:
 
 
 def _run(config: RunConfig, as_json: bool) -> None:
+    serve(config, as_json, terminal.show_summary)
+
+
+def serve(config: Config, as_json: bool, show: Callable[[dict[str, Any]], None]) -> None:
+    """A run from its start to its end with progress, and its summary on standard output by `show`, or as JSON."""
     with Interrupts() as interrupts, opened(config) as served:
-        _serve(served, config, interrupts, as_json)
+        _serve(served, config, interrupts, as_json, show)
 
 
 @contextmanager
-def opened(config: RunConfig, plan: Any = None) -> Iterator["Local | Remote"]:
+def opened(config: Config, plan: Any = None) -> Iterator["Local | Remote"]:
     """A run that was just started: in a lab of our own, or in the one that holds the database."""
     from avlab.lab import Lab
     from store.errors import DatabaseHeld
@@ -79,7 +85,7 @@ def plain_settings(options: dict[str, Any]) -> dict[str, Any]:
 class Local:
     """A run in this process's own lab; plan: of the A/B that it is for."""
 
-    def __init__(self, lab: Any, config: RunConfig, plan: Any = None):
+    def __init__(self, lab: Any, config: Config, plan: Any = None):
         self.lab, self.notes = lab, lab.notes
         self.run = lab.run(config, plan)
 
@@ -103,14 +109,16 @@ class Local:
 class Remote:
     """A run in the lab that holds the database, asked through its socket."""
 
-    def __init__(self, config: RunConfig, plan: Any = None):
+    def __init__(self, config: Config, plan: Any = None):
         from msgspec import to_builtins
 
         from avlab.workers.owner import ask
 
         self.database, self.ask = config.database, ask
         more = {} if plan is None else {"experiment": to_builtins(plan)}
-        self.run = ask(config.database, "run", config=config.model_dump(mode="json"), **more)
+        self.run = ask(
+            config.database, "run", config=config.model_dump(mode="json"), kind=config.kind, **more
+        )
         self.notes = [f"The lab that holds {config.database} serves this run."]
 
     def progress(self) -> dict[str, Any]:
@@ -129,7 +137,7 @@ class Remote:
         return self.ask(self.database, "frontier", run=self.run, slo=slo)
 
 
-def _serve(served: Any, config: RunConfig, interrupts: "Interrupts", as_json: bool) -> None:
+def _serve(served: Any, config: Config, interrupts: "Interrupts", as_json: bool, show: Any) -> None:
     limits = {"duration": config.duration, "tokens": config.tokens, "requests": config.requests}
     with terminal.RunDisplay(limits) as display:
         progress = follow(served, display, interrupts)
@@ -139,7 +147,7 @@ def _serve(served: Any, config: RunConfig, interrupts: "Interrupts", as_json: bo
         summary = served.summary()
         if summary["state"] == "running":  # its end could not be recorded; the next owner will mark it
             summary["state"] = "cut short"
-        terminal.print_json(summary) if as_json else terminal.show_summary(summary)
+        terminal.print_json(summary) if as_json else show(summary)
     end(status, interrupts)
 
 

@@ -171,7 +171,7 @@ def positions_table(positions: list[dict[str, Any]]) -> Table:
         accepted = row["accepted"]
         table.add_row(
             str(row["position"]),
-            *(f"{row[name]:,}" for name in ("scheduled", "admitted", "accepted", "labelled")),
+            *(number(row[name], 0) for name in ("scheduled", "admitted", "accepted", "labelled")),
             number(accepted / row["scheduled"] if row["scheduled"] else None),
             number(accepted / row["admitted"] if row["admitted"] else None),
             number(row["conditional_acceptance"]),

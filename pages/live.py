@@ -4,17 +4,24 @@ import streamlit as st
 
 from avlab.figures import budget, live
 from avlab.figures import numbers as figure_numbers
-from avlab.ui import diagnosis, formats, host
+from avlab.ui import diagnosis, formats, host, watched
 from avlab.ui.chart import chart
 from avlab.ui.events import events_table
 from avlab.ui.shown import page, span, tick, within
 from store import queries
 
-shown = page("Live", "How fast do tokens come, what happens to draft tokens, and where does the time go?")
+shown = page(
+    "Live",
+    "How fast do tokens come, what happens to draft tokens, and where does the time go?",
+    of_watched=True,
+)
 seconds = span()
 
 
 def draw() -> None:
+    if shown.watched:
+        watched.draw(shown, seconds)
+        return
     feed = host.feed(shown.run)
     with host.connection() as con:
         steps, positions = within(feed.steps, seconds), feed.positions(con)

@@ -54,6 +54,11 @@ class Run:
         return self._frame("drafts")
 
     @property
+    def engine_samples(self) -> pd.DataFrame:
+        """One row an interval and engine of a watched server; empty in runs of the lab's own engine."""
+        return self._frame("engine_samples")
+
+    @property
     def requests(self) -> pd.DataFrame:
         """One row a request that ended; times are seconds on the run's clock."""
         return self._frame("requests")

@@ -34,6 +34,7 @@ from store.traces import (
     requests_since,
     steps_since,
 )
+from store.watching import engine_samples_since, watched
 
 __all__ = [
     "HEADLINE",
@@ -49,6 +50,7 @@ __all__ = [
     "cost_medians",
     "cost_profile",
     "describe",
+    "engine_samples_since",
     "events_since",
     "experiment",
     "experiment_runs",
@@ -71,4 +73,5 @@ __all__ = [
     "steps_since",
     "unfinished_round",
     "user_times",
+    "watched",
 ]

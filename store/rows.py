@@ -40,6 +40,8 @@ def rows_of(frame: m.Frame, sequence: int, wall: float, keep_text: bool) -> dict
             return {"calibration": _calibration(frame)}
         case m.RequestDone():
             return {"requests": _table("requests", [_fields("requests", frame)])}
+        case m.EngineSample():
+            return {"engine_samples": _table("engine_samples", [_fields("engine_samples", frame)])}
         case m.Refit():
             return {"coefficients": _table("coefficients", _coefficients(frame))}
         case m.Block():

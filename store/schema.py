@@ -8,7 +8,7 @@ import duckdb
 from store.errors import SchemaError, cause
 from store.tables import create_statements
 
-VERSION = 4
+VERSION = 5
 
 # From each older version, the statements that lead to the next. A step stays here for good, as does a stored
 # file of its version under tests/stored.
@@ -28,6 +28,13 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
         "ALTER TABLE cost_samples ADD COLUMN depth INTEGER",
         "ALTER TABLE cost_tables ADD COLUMN depth INTEGER",
     ),
+    4: (
+        "CREATE TABLE engine_samples (run UUID, step BIGINT, time DOUBLE, block INTEGER, model VARCHAR, "
+        "engine VARCHAR, seconds DOUBLE, running DOUBLE, waiting DOUBLE, cache_usage DOUBLE, engine_steps DOUBLE, "
+        "prompt_tokens BIGINT, tokens BIGINT, finished BIGINT, preemptions BIGINT, outputs BIGINT, "
+        "first_tokens BIGINT, first_token_seconds DOUBLE, later_outputs BIGINT, later_seconds DOUBLE, "
+        "drafts BIGINT, draft_tokens BIGINT, accepted BIGINT, accepted_by_position BIGINT[])",
+    ),
 }
 
 # Columns that a version added, by table: an export of an older version lacks them, and they are null.
@@ -37,7 +44,10 @@ ADDED: dict[int, dict[str, tuple[str, ...]]] = {
 }
 
 # Tables that a version added: an export of an older version lacks them, and they are empty.
-ADDED_TABLES: dict[int, tuple[str, ...]] = {3: ("experiments", "rounds", "block_requests")}
+ADDED_TABLES: dict[int, tuple[str, ...]] = {
+    3: ("experiments", "rounds", "block_requests"),
+    5: ("engine_samples",),
+}
 
 
 def stored_version(con: duckdb.DuckDBPyConnection) -> int:

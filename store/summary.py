@@ -9,6 +9,7 @@ from avlab.policies import Arm, PolicyError
 from avlab.speculation.calibration import BINS, FIELDS, Scores, scores
 from store.runs import HEADLINE, UNHELD, blocks, describe, plain, rows
 from store.traces import events_since
+from store.watching import watched
 
 LEDGER = ("draft", "verify", "sample", "decide", "report", "idle")
 
@@ -23,14 +24,14 @@ def position_totals(
     con: duckdb.DuckDBPyConnection, run: str, kinds=HEADLINE, arm: str | None = None
 ) -> list[dict]:
     """By position, over blocks of these kinds (and this arm): position, scheduled, admitted, accepted,
-    labelled, conditional_acceptance (accepted / labelled).
+    labelled, conditional_acceptance (accepted / labelled); None where a watched server does not tell.
     """
     return plain(
         rows(
             con,
             """
             WITH slots AS (
-                SELECT unnest(range(len(scheduled))) AS position, unnest(scheduled) AS scheduled,
+                SELECT unnest(range(len(accepted))) AS position, unnest(scheduled) AS scheduled,
                     unnest(admitted) AS admitted, unnest(accepted) AS accepted, unnest(labelled) AS labelled
                 FROM steps WHERE run = $run::UUID AND block IN $blocks
             )
@@ -131,6 +132,9 @@ def run_summary(con: duckdb.DuckDBPyConnection, run: str, arm: str | None = None
         **measures(scores(sums.sum(axis=0))),
         "raw_ece": measures(scores(raw.sum(axis=0)))["ece"],
         "exploration": _exploration(con, run, [b["block"] for b in served]),
+        "watched": watched(con, run),
+        "adaptive": described["machine"].get("adaptive"),
+        "told": bool(described["machine"].get("told")),
         "ledger_ms": _ledger(con, run, [b["block"] for b in served]),
         "blocks": all_blocks,
         "events": events_since(con, run).to_pylist(),

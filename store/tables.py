@@ -45,7 +45,7 @@ TABLES: dict[str, dict[str, str]] = {
         "drafted": "INTEGER",
         "budget": "INTEGER",
         "tokens": "INTEGER",
-        "scheduled": "INTEGER[]",  # these four have one entry a position
+        "scheduled": "INTEGER[]",  # these four have one entry a position; null where a watched server does not tell
         "admitted": "INTEGER[]",
         "accepted": "INTEGER[]",
         "labelled": "INTEGER[]",
@@ -59,6 +59,32 @@ TABLES: dict[str, dict[str, str]] = {
         "idle_ms": "DOUBLE",
         "explored": "INTEGER",  # these two since version 2; null in older runs
         "explored_ms": "DOUBLE",
+    },
+    "engine_samples": {  # since version 5: an engine of a watched server, between two readings of its counters
+        "run": "UUID",
+        "step": "BIGINT",
+        "time": "DOUBLE",
+        "block": "INTEGER",
+        "model": "VARCHAR",
+        "engine": "VARCHAR",
+        "seconds": "DOUBLE",
+        "running": "DOUBLE",
+        "waiting": "DOUBLE",
+        "cache_usage": "DOUBLE",
+        "engine_steps": "DOUBLE",
+        "prompt_tokens": "BIGINT",
+        "tokens": "BIGINT",
+        "finished": "BIGINT",
+        "preemptions": "BIGINT",
+        "outputs": "BIGINT",
+        "first_tokens": "BIGINT",
+        "first_token_seconds": "DOUBLE",
+        "later_outputs": "BIGINT",
+        "later_seconds": "DOUBLE",
+        "drafts": "BIGINT",  # null without speculation, as the next two
+        "draft_tokens": "BIGINT",
+        "accepted": "BIGINT",
+        "accepted_by_position": "BIGINT[]",
     },
     "coefficients": {  # one row a refit and position
         "run": "UUID",
@@ -214,6 +240,7 @@ _ARROW = {
     "FLOAT": pa.float32(),
     "DOUBLE": pa.float64(),
     "INTEGER[]": pa.list_(pa.int32()),
+    "BIGINT[]": pa.list_(pa.int64()),
 }
 
 

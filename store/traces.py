@@ -86,7 +86,7 @@ def positions_since(
         con,
         """
         WITH slots AS (
-            SELECT step, block, unnest(range(len(scheduled)))::INTEGER AS position,
+            SELECT step, block, unnest(range(len(accepted)))::INTEGER AS position,
                 unnest(scheduled) AS scheduled, unnest(admitted) AS admitted, unnest(accepted) AS accepted,
                 unnest(labelled) AS labelled
             FROM steps WHERE run = $run::UUID AND step >= $first

@@ -166,6 +166,18 @@ def plan(**changes) -> m.Experiment:
     return m.Experiment(**(fields | changes))
 
 
+def engine_sample(step: int = 0, engine: str = "0", **changes) -> m.EngineSample:
+    """A second of a watched server's engine: 40 drafts of two tokens, 30 and 10 of them accepted."""
+    fields = {
+        "step": step, "time": step + 1.0, "block": 0, "model": "some/model", "engine": engine, "seconds": 1.0,
+        "running": 4.0, "waiting": 1.0, "cache_usage": 0.5, "engine_steps": 10.0, "prompt_tokens": 50, "tokens": 84,
+        "finished": 2, "preemptions": 0, "outputs": 44, "first_tokens": 4, "first_token_seconds": 0.4,
+        "later_outputs": 40, "later_seconds": 2.0, "drafts": 40, "draft_tokens": 80, "accepted": 40,
+        "accepted_by_position": [30, 10],
+    }  # fmt: skip
+    return m.EngineSample(**(fields | changes))
+
+
 def heartbeat(time: float = 1.0) -> m.Heartbeat:
     """A sign of life."""
     return m.Heartbeat(time=time, state="serving", step=9, rss_mb=512.0, drafts_dropped=3)
@@ -213,6 +225,7 @@ def whole_run() -> list:
         m.ExperimentBegun(plan(), 4.0, 40),
         m.RoundDone(0, False, "serving was paused", 4.5, 40),
         m.BlockRequests(2, [1, 2], [10, 20], [1.0, 1.0]),
+        engine_sample(),
         bye(),
     ]
 

@@ -33,7 +33,9 @@ def test_every_command_and_every_option_explains_itself(name, command):
     assert all(parameter.help for parameter in command.params), [p.name for p in command.params if not p.help]
 
 
-@pytest.mark.parametrize("name", ["run", "ab", "frontier", "runs", "show", "export", "report", "bias"])
+@pytest.mark.parametrize(
+    "name", ["run", "ab", "frontier", "runs", "show", "export", "report", "bias", "attach", "doctor", "vllm"]
+)
 def test_the_readme_shows_the_command(name):
     assert f"avlab {name}" in README
 

@@ -247,7 +247,7 @@ def test_an_export_from_before_a_table_existed_is_imported_without_it(tmp_path):
 
     def older(manifest):
         manifest["schema_version"] = 2
-        for table in ("experiments", "rounds", "block_requests"):
+        for table in ("experiments", "rounds", "block_requests", "engine_samples"):
             del manifest["tables"][table]
             (folder / f"{table}.parquet").unlink()
 

@@ -61,6 +61,7 @@ def test_every_frame_type_becomes_its_rows(database):
         "rounds": 1,
         "block_requests": 2,
         "steps": 40,
+        "engine_samples": 1,
         "coefficients": 6,
         "drafts": 30,
         "requests": 3,

@@ -10,8 +10,8 @@ from typing import Any
 import psutil
 
 from avlab.bench.base import Measure, Outcome
+from avlab.workers.about import processor
 from avlab.workers.processes import PROJECT
-from avlab.workers.reference import processor
 
 MEASURED = (
     "engine",

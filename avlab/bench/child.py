@@ -55,7 +55,8 @@ def _finite(value: float | None) -> float | None:
 
 def machine_facts() -> dict:
     """What this process ran on, as a run records it, with what the processor has for bfloat16."""
-    from avlab.workers.reference import code_version, machine
+    from avlab.workers.about import code_version
+    from avlab.workers.reference import machine
 
     built = sys.modules.get("avlab.bench.lab")
     facts = machine(*(built.ran_on() if built else ("cpu", "none")))

@@ -100,6 +100,12 @@ class Feed:
             "positions", lambda after: queries.positions_since(con, self.run, after, POSITION_POINTS)
         )
 
+    def engine_samples(self, con: duckdb.DuckDBPyConnection) -> Columns:
+        """Bucketed intervals of a watched server's engines, as `queries.engine_samples_since` gives them."""
+        return self._trace(
+            "engines", lambda after: queries.engine_samples_since(con, self.run, after, STEP_POINTS)
+        )
+
     def calibration(
         self,
         con: duckdb.DuckDBPyConnection,

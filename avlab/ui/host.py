@@ -24,6 +24,7 @@ from avlab.errors import is_ours
 from avlab.lab import Lab
 from avlab.ui import streamlit_repairs
 from avlab.ui.feeds import Feed
+from avlab.workers.kinds import Config
 from avlab.workers.messages import Experiment
 from avlab.workers.supervisor import REFERENCE
 from store import queries, retention
@@ -34,7 +35,7 @@ PLOTLY_PATH = "/avlab/plotly.min.js"
 
 _lab: Lab | None = None
 _problem = ""
-_last: tuple[RunConfig, Experiment | None] | None = None
+_last: tuple[Config, Experiment | None] | None = None
 _has_deleted = False
 _feeds: dict[str, Feed] = {}
 _lock = threading.RLock()
@@ -109,7 +110,7 @@ def connection() -> Iterator[duckdb.DuckDBPyConnection]:
         yield con
 
 
-def start(config: RunConfig, experiment: Experiment | None = None) -> str:
+def start(config: Config, experiment: Experiment | None = None) -> str:
     """Start a run and remember its settings for `start_again`; returns its id. Raises WorkerError.
 
     experiment: the plan of the A/B that the run is for.

@@ -16,6 +16,7 @@ PAGES = (
     ("pages/frontier.py", "Frontier", ":material/show_chart:"),
     ("pages/playground.py", "Playground", ":material/edit_note:"),
     ("pages/sampling_bias.py", "Sampling bias", ":material/balance:"),
+    ("pages/vllm.py", "vLLM", ":material/dns:"),
     ("pages/runs.py", "Runs", ":material/table_rows:"),
 )
 

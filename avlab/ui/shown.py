@@ -9,6 +9,7 @@ from streamlit.runtime.scriptrunner import StopException
 
 from avlab.errors import is_ours
 from avlab.ui import formats, host
+from avlab.vllm.attach_config import AttachConfig
 from store import queries
 
 TICK_SECONDS = 1.0  # of a live run
@@ -28,6 +29,11 @@ class Shown:
     run: str
     description: dict[str, Any]
     live: bool
+
+    @property
+    def watched(self) -> bool:
+        """Whether the run only watches a server."""
+        return self.description["kind"] == AttachConfig.kind
 
     @property
     def K(self) -> int:
@@ -75,11 +81,12 @@ def page(
     question: str,
     without: Callable[[], None] = lambda: None,
     before: Callable[[], None] = lambda: None,
+    of_watched: bool = False,
 ) -> Shown:
     """The head of a page, and the run it shows. Without one it says what to do, and the page ends there.
 
     without: draws what a page has to add where nothing runs and nothing was recorded. before: draws what it has between
-    its question and the run.
+    its question and the run. of_watched: it has something to show of a server that is only watched.
     """
     st.markdown(f"## {title}")
     st.markdown(f"<p class='avlab-question'>{question}</p>", unsafe_allow_html=True)
@@ -97,6 +104,13 @@ def page(
         description = queries.describe(con, run)
     shown = Shown(run, description, status.alive and status.run == run)
     _line(shown)
+    if shown.watched and not of_watched:
+        st.info(
+            "This run watches a server somebody else started: its counters do not tell what this page is about. The "
+            "Live page shows what they tell; another run can be chosen in the sidebar.",
+            icon=":material/visibility_off:",
+        )
+        st.stop()
     return shown
 
 
@@ -122,11 +136,16 @@ def _nothing_yet(status: Any) -> None:
 def _line(shown: Shown) -> None:
     about = shown.description
     config = about["config"]
-    parts = [
-        f"**{config.get('policy')}**",
-        f"{config.get('workload')}",
-        f"{config.get('arrival') or 'default arrival'}",
-        f"temperature {config.get('temperature', 1.0):g}",
+    if shown.watched:
+        parts = [f"**{about['target']}**", f"{config.get('url')}", f"every {config.get('interval', 1.0):g} s"]
+    else:
+        parts = [
+            f"**{config.get('policy')}**",
+            f"{config.get('workload')}",
+            f"{config.get('arrival') or 'default arrival'}",
+            f"temperature {config.get('temperature', 1.0):g}",
+        ]
+    parts += [
         formats.moment(about["started"]),
         f"`{shown.run[-8:]}`",
     ]

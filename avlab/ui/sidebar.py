@@ -4,6 +4,7 @@ import re
 
 import streamlit as st
 
+from avlab.config import RunConfig
 from avlab.errors import is_ours
 from avlab.ui import formats, host, settings, shown
 from avlab.workers import messages as m
@@ -65,8 +66,9 @@ def _worker() -> None:
         columns = st.columns(2)
         columns[0].metric("Tokens/s now", formats.number(tally["recent_tokens_per_s"], 0))
         columns[1].metric("Last frame", f"{status.silent:.1f} s ago")
-        st.markdown(f"Policy in force: **{tally['policy']}**")
-        _change(tally["policy"])
+        if status.kind == RunConfig.kind:
+            st.markdown(f"Policy in force: **{tally['policy']}**")
+            _change(tally["policy"])
     elif status.state == "ended" and (status.error or status.outcome in ("failed", "cut short")):
         st.error(status.error or "The worker went away.")
         lines = lab.supervisor.log_tail()[-LOG_LINES:]

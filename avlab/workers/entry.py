@@ -8,10 +8,12 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from avlab.config import RunConfig
 from avlab.errors import is_ours
 from avlab.workers import messages as m
+from avlab.workers.kinds import make_config
 from avlab.workers.link import Outbox
 from avlab.workers.processes import end_children
 
@@ -31,7 +33,7 @@ class Order:
     """
 
     run: str
-    config: RunConfig
+    config: Any  # of the worker's kind (`workers/kinds.py`)
     outbox: Outbox = field(init=False)
     began: float = field(default_factory=time.monotonic)
     state: str = "starting"
@@ -52,14 +54,14 @@ class Order:
         self.outbox.put(m.Event(level, kind, text, self.clock(), self.step))
 
 
-def work(serve: Callable[[Order], str]) -> int:
+def work(serve: Callable[[Order], str], kind: str = RunConfig.kind) -> int:
     """Run a worker: `serve` prepares, greets with Hello, serves and returns why it ended ("done", "stopped").
 
     An error before the greeting is written to the log, for the supervisor to show: one of ours as its
     sentence with exit code 2. An error after it becomes the run's Bye. Returns the exit code.
     """
     given = json.loads(sys.stdin.buffer.read())
-    order = Order(given["run"], RunConfig.make(given["config"]))
+    order = Order(given["run"], make_config(given["config"], kind))
     outbox = order.outbox = Outbox(
         given["address"],
         given["run"],

@@ -65,7 +65,11 @@ class Block(Message, frozen=True, tag=_snake):
 
 
 class Step(msgspec.Struct, frozen=True, array_like=True):
-    """One engine step, summed over its requests. Vectors have one entry a position."""
+    """One engine step, summed over its requests. Vectors have one entry a position.
+
+    Of a server that is only watched: an interval between two readings of its counters, and None (nan for milliseconds)
+    for what they do not tell.
+    """
 
     step: int
     time: float  # at the step's end
@@ -74,14 +78,14 @@ class Step(msgspec.Struct, frozen=True, array_like=True):
     waiting: int
     emitting: int  # requests that emitted at least one token
     prompt_tokens: int  # prompt tokens computed this step
-    target_tokens: int  # tokens in the target's pass, prompt and drafts included
+    target_tokens: int | None  # tokens in the target's pass, prompt and drafts included
     drafted: int  # positions the drafter was run for, 0 to K
-    budget: int  # drafts the policy meant to verify
+    budget: int | None  # drafts the policy meant to verify
     tokens: int  # output tokens
-    scheduled: tuple[int, ...]
-    admitted: tuple[int, ...]
+    scheduled: tuple[int, ...] | None
+    admitted: tuple[int, ...] | None
     accepted: tuple[int, ...]
-    labelled: tuple[int, ...]
+    labelled: tuple[int, ...] | None
     expected_tokens: float  # m + the survivals the budget was chosen for; nan where no estimate was used
     expected_ms: float  # what the cost tables said of this step; nan likewise
     draft_ms: float
@@ -98,6 +102,34 @@ class Steps(Message, frozen=True, tag=_snake):
     """Steps in order, sent several times a second. Never dropped."""
 
     steps: list[Step]
+
+
+class EngineSample(Message, frozen=True, tag=_snake):
+    """One engine of a watched server between two readings of its /metrics: `avlab.vllm.metrics.Counters`."""
+
+    step: int  # the interval's number, as in Step
+    time: float  # at its end
+    block: int
+    model: str
+    engine: str
+    seconds: float
+    running: float
+    waiting: float
+    cache_usage: float | None  # share of the key-value cache in use
+    engine_steps: float | None
+    prompt_tokens: int
+    tokens: int
+    finished: int
+    preemptions: int
+    outputs: int  # outputs of requests: one for each step in which a request emitted
+    first_tokens: int
+    first_token_seconds: float  # their sum, from arrival
+    later_outputs: int
+    later_seconds: float  # their sum, since the request's output before
+    drafts: int | None  # request-steps with a draft; None without speculation, as the next three
+    draft_tokens: int | None  # scheduled
+    accepted: int | None
+    accepted_by_position: list[int]
 
 
 class Refit(Message, frozen=True, tag=_snake):
@@ -275,6 +307,7 @@ Frame = (
     | CostProfile
     | Block
     | Steps
+    | EngineSample
     | Refit
     | Calibration
     | Drafts

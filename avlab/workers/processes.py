@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from avlab.config import RunConfig
+from avlab.workers.kinds import Config
 from avlab.workers.private import FOLDER_PREFIX, is_private
 
 LOG_LINES = 40
@@ -35,7 +35,7 @@ def usable_cores() -> int:
     return cores
 
 
-def worker_environment(config: RunConfig, inherited: Mapping[str, str] | None = None) -> dict[str, str]:
+def worker_environment(config: Config, inherited: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment a worker starts with. OpenMP reads threads and waiting when it is loaded, so not later.
 
     Threads: the configuration's, else OMP_NUM_THREADS where it is set, else one a physical core.

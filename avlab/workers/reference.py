@@ -5,19 +5,16 @@ torch is imported here and nowhere above, after the supervisor has chosen thread
 
 import os
 import platform
-import subprocess
 import sys
 import time
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
 import psutil
 
 from avlab.engine.fetch import target_folder
 from avlab.workers import messages as m
+from avlab.workers.about import code_version, installed, processor
 from avlab.workers.entry import Order, work
-from avlab.workers.processes import PROJECT
 from avlab.workers.serving import Server, open_traffic
 
 
@@ -85,35 +82,6 @@ def machine(device: str, dtype: str) -> dict[str, Any]:
 
 
 PACKAGES = ("torch", "numpy", "tokenizers", "avlab")
-
-
-def installed(package: str) -> str | None:
-    """The version of an installed package."""
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
-def processor() -> str:
-    """The processor's name, as the system gives it."""
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
-
-
-def code_version() -> str:
-    """The commit of this project, "-dirty" behind it where files differ; "unknown" outside a checkout."""
-    command = ["git", "-C", str(PROJECT), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    try:
-        found = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return "unknown"
-    return found.stdout.strip() or "unknown"
 
 
 if __name__ == "__main__":

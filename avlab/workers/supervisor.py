@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -15,6 +14,7 @@ from pathlib import Path
 from avlab.config import RunConfig
 from avlab.workers import messages as m
 from avlab.workers.inbox import Inbox, Recorder
+from avlab.workers.kinds import Config, command_of
 from avlab.workers.link import endpoint
 from avlab.workers.private import private_folder
 from avlab.workers.processes import (
@@ -32,7 +32,7 @@ LATE_SECONDS = 3.0  # without a frame, after which a worker is shown as late
 DEAD_SECONDS = 30.0  # and after which it is ended: three times what it allows its lab
 STOP_SECONDS = 15.0  # a step, the farewell and its commit
 REFUSED_SECONDS = 3.0  # for the last frames of a run that cannot be recorded: the disk may get room
-REFERENCE = (sys.executable, "-m", "avlab.workers.reference")
+REFERENCE = command_of(RunConfig.kind)
 
 
 class WorkerError(RuntimeError):
@@ -43,6 +43,7 @@ class WorkerError(RuntimeError):
 class WorkerStatus:
     """What a supervisor knows of its worker.
 
+    kind: of the worker, "" before the first start.
     state: "none" before the first start, "starting", what the worker says of itself ("timing steps 3/40",
     "serving", "paused", "stopping"), or "ended". outcome, once ended: "done", "stopped", "failed" or
     "cut short". error: the sentence of a failure. silent: seconds since the last frame. late: the same when that is
@@ -50,6 +51,7 @@ class WorkerStatus:
     """
 
     run: str | None = None
+    kind: str = ""
     pid: int | None = None
     state: str = "none"
     outcome: str = ""
@@ -68,8 +70,8 @@ class WorkerStatus:
 class Supervisor:
     """One worker at a time for one database. The recorder must stay open until `close`.
 
-    on_frame: called with every frame as it arrives; it must be quick. A worker that an earlier lab left
-    behind is ended at once; `recovered` then names its run.
+    on_frame: called with every frame as it arrives; it must be quick. command: what starts a worker of the reference
+    engine. A worker that an earlier lab left behind is ended at once; `recovered` then names its run.
     """
 
     def __init__(
@@ -85,12 +87,13 @@ class Supervisor:
         self._worker: _Worker | None = None
         self.recovered = recover(self._trace)
 
-    def start(self, config: RunConfig, run: str) -> None:
+    def start(self, config: Config, run: str) -> None:
         """Start a worker on this configuration; returns at once. Raises WorkerError when one is running."""
         with self._lock:
             if self._worker is not None and not self._worker.ended.is_set():
                 raise WorkerError(f"A worker is busy with run {self._worker.run}: stop that one first.")
-            self._worker = _Worker(config, run, self._recorder, self._on_frame, self._command, self._trace)
+            command = self._command if config.kind == RunConfig.kind else command_of(config.kind)
+            self._worker = _Worker(config, run, self._recorder, self._on_frame, command, self._trace)
 
     def send(self, command: m.Command) -> None:
         """Pass a command to the worker. Raises WorkerError when none is running."""
@@ -124,8 +127,10 @@ class Supervisor:
 class _Worker:
     """One worker process, its link, and the thread that watches it."""
 
-    def __init__(self, config, run: str, recorder: Recorder, on_frame, command: tuple[str, ...], trace: Path):
-        self.run, self.ended = run, threading.Event()
+    def __init__(
+        self, config: Config, run: str, recorder: Recorder, on_frame, command: tuple[str, ...], trace: Path
+    ):
+        self.run, self._kind, self.ended = run, config.kind, threading.Event()
         self._recorder, self._on_frame, self._trace = recorder, on_frame, trace
         self._greeted = False
         self._bye: m.Bye | None = None
@@ -169,6 +174,7 @@ class _Worker:
         ended = self.ended.is_set()
         return WorkerStatus(
             run=self.run,
+            kind=self._kind,
             pid=None if ended else self._process.pid,
             state="ended" if ended else beat.state if beat else "starting",
             outcome=self._outcome() if ended else "",

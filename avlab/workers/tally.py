@@ -51,12 +51,10 @@ class Tally:
         self.tokens += step.tokens
         self.emitting += step.emitting
         self.running, self.waiting, self._time = step.running, step.waiting, step.time
-        if not self.scheduled:
-            K = len(step.scheduled)
-            self.scheduled, self.admitted, self.accepted, self.labelled = ([0] * K for _ in range(4))
         for name in ("scheduled", "admitted", "accepted", "labelled"):
-            mine = getattr(self, name)
-            for k, count in enumerate(getattr(step, name)):
+            mine, counts = getattr(self, name), getattr(step, name) or ()
+            mine.extend([0] * (len(counts) - len(mine)))
+            for k, count in enumerate(counts):
                 mine[k] += count
         self._recent.append((time.monotonic(), step.tokens))
 
@@ -68,7 +66,7 @@ class Tally:
         seconds = self._time - begin if begin is not None else 0.0
         recent = list(self._recent)
         span = now - recent[0][0] if recent else 0.0
-        conditional = [a / n if n else None for a, n in zip(self.accepted, self.labelled, strict=True)]
+        conditional = [a / n if n else None for a, n in zip(self.accepted, self.labelled, strict=False)]
         return {
             "state": self.state,
             "policy": self.arm,

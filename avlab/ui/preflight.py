@@ -1,0 +1,76 @@
+"""Preflight on a page: a published system or a command of the reader's own, and what vLLM would say to it."""
+
+import streamlit as st
+
+from avlab.errors import is_ours
+from avlab.vllm import SERVED
+from avlab.vllm.doctor import Finding, Traffic, examine
+from avlab.vllm.doctor.look import KNOWN, checkpoint_of, installed_version, machine_here, machine_named
+from avlab.vllm.presets import names, preset
+from avlab.vllm.serve_line import ServeLine
+from avlab.vllm.settings import from_line
+
+OWN, HERE = "a command of my own", "this machine"
+MARKS = {
+    "refuses": ":red[:material/block:]",
+    "warns": ":orange[:material/warning:]",
+    "unknown": ":gray[:material/help:]",
+    "passes": ":green[:material/check:]",
+}
+
+
+def form() -> None:
+    """Choose a system and a GPU; the findings follow."""
+    left, right = st.columns((2, 1))
+    chosen = left.selectbox("System", [*names(), OWN], key="preflight-system", bind="query-params")
+    gpu = right.selectbox("GPU", [HERE, *KNOWN], key="preflight-gpu", bind="query-params")
+    line = _line(chosen)
+    if line is None:
+        return
+    try:
+        machine = machine_here() if gpu == HERE else machine_named(gpu)
+        checkpoint = checkpoint_of(line.model, line.speculative.get("model"))
+        settings = from_line(line, installed_version() or SERVED)
+        findings = examine(settings, machine, checkpoint, Traffic())
+    except Exception as error:
+        if not is_ours(error):
+            raise
+        st.error(str(error))
+        return
+    refused = sum(finding.verdict == "refuses" for finding in findings)
+    st.markdown(
+        f"**{refused} of {len(findings)} would refuse** on {machine.described}."
+        if refused
+        else f"**Nothing here refuses** on {machine.described}."
+    )
+    for finding in findings:
+        st.markdown(_told(finding))
+
+
+def _line(chosen: str) -> ServeLine | None:
+    """The command to examine; shown, or asked for."""
+    if chosen != OWN:
+        found = preset(chosen)
+        st.caption(f"{found.title}. {found.about} Published on {found.published}.")
+        st.code(found.line.shell(), language="bash", wrap_lines=True)
+        with st.expander("Sources"):
+            for source in found.sources:
+                st.markdown(f"- {source.url}: {source.says}")
+        return found.line
+    text = st.text_area(
+        "Command", key="preflight-command", placeholder="vllm serve MODEL --speculative-config '{...}'"
+    )
+    if not text.strip():
+        return None
+    try:
+        return ServeLine.parse(text.replace("\\\n", " "))
+    except Exception as error:
+        if not is_ours(error):
+            raise
+        st.error(str(error))
+        return None
+
+
+def _told(finding: Finding) -> str:
+    remedy = f" → {finding.remedy}" if finding.remedy else ""
+    return f"{MARKS[finding.verdict]} **{finding.gate}.** {finding.reason}{remedy}".replace("$", "\\$")

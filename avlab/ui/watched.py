@@ -1,0 +1,75 @@
+"""The Live page of a server that is only watched: what its counters tell, and what they do not."""
+
+import streamlit as st
+
+from avlab.figures import live
+from avlab.figures import watched as figures
+from avlab.ui import formats, host
+from avlab.ui.chart import chart
+from avlab.ui.events import events_table
+from avlab.ui.shown import Shown, within
+from avlab.vllm.unknown import cannot_know
+
+
+def draw(shown: Shown, seconds: float | None) -> None:
+    """Everything below the run's head."""
+    feed = host.feed(shown.run)
+    with host.connection() as con:
+        samples = within(feed.engine_samples(con), seconds)
+    steps = within(feed.steps, seconds)
+    numbers = figures.headline(samples)
+    about = shown.description["machine"]
+
+    top = st.columns(4)
+    top[0].metric("Throughput", formats.number(numbers["tokens_per_s"], 1, "tokens/s"))
+    top[1].metric("Between outputs", formats.number(numbers["later_output_ms"], 1, "ms"))
+    top[2].metric("Engine's step", formats.number(numbers["engine_step_ms"], 1, "ms"))
+    running, waiting = (formats.number(numbers[name], 0) for name in ("running", "waiting"))
+    top[3].metric("Running, waiting", f"{running}, {waiting}")
+    sentences = cannot_know(about.get("adaptive"), shown.K > 0, bool(about.get("told")))
+    st.info("\n\n".join(sentences), icon=":material/visibility_off:")
+
+    left, right = st.columns(2)
+    with left:
+        chart(
+            live.throughput(steps, feed.blocks),
+            "throughput",
+            "Throughput",
+            "Output tokens of all requests together.",
+        )
+    with right:
+        chart(
+            figures.latency(samples), "latency", "Latency",
+            "Means of each interval: from a request's arrival to its first token, and from one of its outputs to the "
+            "next, which brings several tokens where drafts are accepted.",
+        )  # fmt: skip
+    left, right = st.columns(2)
+    with left:
+        chart(
+            figures.by_position(samples), "positions", "Accepted by position",
+            "Of all drafts, the share whose token at this position was accepted: vLLM's own acceptance by position. It "
+            "falls by itself with depth, and under adaptive verification by trimming too.",
+        )  # fmt: skip
+    with right:
+        chart(
+            figures.acceptance(samples), "acceptance", "Accepted of scheduled",
+            "vLLM's acceptance rate. Under adaptive verification it may fall while throughput rises: judge by "
+            "tokens/s.",
+        )  # fmt: skip
+    left, right = st.columns(2)
+    with left:
+        chart(
+            live.tokens_per_step(steps, feed.blocks), "tokens-per-step", "Tokens per step",
+            "Output tokens for each output of a request: 1 is what decoding without drafts gives.",
+        )  # fmt: skip
+    with right:
+        chart(live.queue(steps), "queue", "Requests", "Requests that the engines run, and those that wait.")
+    _engines(samples)
+    events_table(feed.events)
+
+
+def _engines(samples) -> None:
+    rows = figures.engines(samples)
+    if len(rows) > 1:
+        st.markdown("#### Engines")
+        st.dataframe(rows, hide_index=True)

@@ -1,0 +1,58 @@
+"""The configuration of a run that watches a server: for the command line, the worker and the dashboard's form."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from avlab.config import ConfigError, default_database, sentences
+from avlab.vllm.server import base_url
+
+
+class AttachConfig(BaseModel):
+    """Which server is watched, how often, and until when. It holds a key's place, never the key."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, validate_default=True)
+
+    kind: ClassVar[str] = "attach"
+    threads: ClassVar[int | None] = 1  # of the worker, which only waits
+    spin: ClassVar[int] = 0
+
+    url: str = Field(min_length=1, description="the server, as http://HOST:PORT")
+    model: str | None = Field(None, description="whose numbers, where the server serves several models")
+    engine: str | None = Field(None, description="one engine's number; else all together")
+    interval: float = Field(1.0, ge=0.2, le=60, description="seconds between two readings")
+    verification: Literal["ask", "adaptive", "fixed"] = Field(
+        "ask", description="ask the server (development mode only), adaptive, or fixed"
+    )
+    key_variable: str = Field(
+        "", pattern=r"^([A-Za-z_]\w*)?$", description="environment variable that holds the server's key"
+    )
+    ca_file: str | None = Field(None, description="certificates to trust for https, beside the system's")
+    timeout: float = Field(5.0, gt=0, le=60, description="seconds for each answer")
+    patience: float = Field(60.0, ge=0, description="seconds that a silent server is waited for")
+    duration: float | None = Field(None, gt=0, le=30 * 86400, description="seconds to watch, or forever")
+    tokens: int | None = Field(None, ge=1, description="end after so many output tokens")
+    requests: int | None = Field(None, ge=1, description="end when so many requests have ended")
+    database: str = Field(
+        default_factory=lambda: str(default_database()),
+        min_length=1,
+        description="the lab's file; else $AVLAB_DATABASE, else the user's own",
+    )
+
+    @classmethod
+    def make(cls, values: Mapping[str, Any] | None = None, /, **more: Any) -> "AttachConfig":
+        """A configuration from plain values. Raises ConfigError with a sentence for every wrong field."""
+        try:
+            return cls(**{**(values or {}), **more})
+        except ValidationError as error:
+            raise ConfigError(sentences(error, cls)) from None
+
+    def changed(self, **values: Any) -> "AttachConfig":
+        """This configuration with some values replaced, checked again. Raises ConfigError."""
+        return AttachConfig.make({**self.model_dump(), **values})
+
+    @field_validator("url")
+    @classmethod
+    def _url(cls, text: str) -> str:
+        return base_url(text)
