@@ -160,7 +160,7 @@ def unexpected(row: Mapping[str, Any]) -> bool:
 def _table(*names: str, left: tuple[str, ...]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     for name in names:
-        table.add_column(name, justify="left" if name in left else "right")
+        table.add_column(name, justify="left" if name in left else "right", no_wrap=name == "rule")
     return table
 
 

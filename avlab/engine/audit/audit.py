@@ -1,5 +1,6 @@
 """An audit: continuations of one and two tokens by the engine's step, compared with the target's exact distribution."""
 
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import cast
@@ -53,7 +54,10 @@ class Audit:
         seed: int = 0,
         shared: SharedTarget | None = None,
     ):
-        """shared: the target's rows behind this prompt, where another audit has computed some already."""
+        """shared: the target's rows behind this prompt, where another audit has computed some already.
+
+        The same seed gives every rule noise of its own, so that audits of several rules are independent.
+        """
         if len(prompt) < 2:
             raise AuditError("The prompt has fewer than two tokens: give some words.")
         if len(prompt) + drafter.K + 3 > target.length:
@@ -136,7 +140,7 @@ class Audit:
                 self.prompt[:-1],
                 self.drafter.K + 3,
                 self.temperature,
-                seed=self.seed << 32 | self.made,
+                seed=(self.seed ^ zlib.crc32(self.rule.text.encode())) << 32 | self.made,
             )
             earlier = np.full(engine.K, np.nan)
             sequences.append(Sequence(request, slot, list(self.prompt), earlier, cached=P - 1))
@@ -187,17 +191,11 @@ class Audit:
         return verified
 
     def _first_drafts(self) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
-        """Every draft token behind the prompt, [B] at a time, and the rule's estimates when it is drawn, [B, K].
-
-        Each is drawn by the uniform that draws it.
-        """
-        drafter = self.drafter
-        q = self.draft_row()[drafter.vocabulary.ids.cpu().numpy()]
-        middle = np.cumsum(q) - q / 2
-        for some in np.array_split(np.arange(len(q)), -(-len(q) // 256)):
-            uniforms = np.full((len(some), drafter.K), 0.5)
-            uniforms[:, 0] = middle[some]
-            drafts = drafter.propose(self._inputs(uniforms), drafter.K)
+        """Every draft token behind the prompt, [B] at a time, and the rule's estimates when it is drawn, [B, K]."""
+        drafter, Q = self.drafter, len(self.drafter.vocabulary.ids)
+        for columns in torch.arange(Q, device=self.shared.device).split(256):
+            with drafter.forced(columns):
+                drafts = drafter.propose(self._inputs(np.full((len(columns), drafter.K), 0.5)), drafter.K)
             estimate = self.engine.policy.estimate(drafts.feature, drafts.head)
             yield drafts.tokens[:, 0].cpu().numpy(), estimate
 

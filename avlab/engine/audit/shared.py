@@ -4,7 +4,9 @@ All continuations follow the same prompt of P tokens, whose keys and values are 
 prompt's last token is each continuation's newest token, at position P - 1, as it is in serving.
 """
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -185,6 +187,18 @@ class SharedDraws(Draws):
         return draw_rows(rows, each, rows.normalisers, self.uniforms[:, k].contiguous())
 
 
+class ForcedDraws(SharedDraws):
+    """Draws whose first columns are given, [B], and not drawn: for looking at every draft token in turn."""
+
+    def __init__(self, columns: Tensor, temperature: Tensor, uniforms: Tensor):
+        super().__init__(temperature, uniforms)
+        self.columns = columns
+
+    def draw(self, logits: Any) -> Tensor:
+        first, drawn = not self._places, super().draw(logits)
+        return self.columns if first else drawn
+
+
 class WatchedDrafter(BlockDrafter):
     """The block drafter; last: what it proposed last, for rules that look at rows."""
 
@@ -201,10 +215,19 @@ class SharedDrafter(WatchedDrafter):
     place: [B] each request's row of the tables; prefix: [B] which of the distinct draft prefixes so far is its own.
     """
 
-    draws = SharedDraws
+    draws: Callable[..., Draws] = SharedDraws
     shared: SharedTarget
     place: Tensor
     prefix: np.ndarray
+
+    @contextlib.contextmanager
+    def forced(self, columns: Tensor) -> Iterator[None]:
+        """Meanwhile the first draft tokens are the columns given, [B]."""
+        self.draws = partial(ForcedDraws, columns)
+        try:
+            yield
+        finally:
+            del self.draws
 
     def share(self, shared: SharedTarget) -> None:
         """From now on draft behind this target's prompt; rows that are known there are kept."""

@@ -7,6 +7,7 @@ target's `Layer`, unchanged. Rows are causal inside the block, so a draft of dep
 one. The Markov part lets position k see the tokens drawn before it (DSpark, arXiv 2607.05147, its recurrent variant).
 """
 
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -25,7 +26,7 @@ from avlab.engine.target import Layer, Stack, Target, rms_norm
 class BlockDrafter:
     """Serves the network of `avlab.training.model` from its safetensors file. See that module for the arithmetic."""
 
-    draws = Draws
+    draws: Callable[..., Draws] = Draws
 
     def __init__(self, folder: Path, target: Target, K: int | None = None, head: bool = True):
         """K: how many of the trained positions to draft (default: all). head: whether the confidence head is on."""

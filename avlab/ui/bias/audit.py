@@ -87,13 +87,13 @@ def _show(rows: list[dict[str, Any]]) -> None:
     st.dataframe([_row(r) for r in rows], hide_index=True, width="stretch")
     st.caption(
         f"AUC: how well the rule's score ranks acceptance, on {rows[0]['labelled']:,} labelled slots of this prompt. "
-        "One prompt has few distinct rows, so a score of the row has little to rank by and the drawn token's own much. "
+        "They may rank otherwise than the published ones: one prompt has few distinct rows, and this drafter is small. "
         "Exact TV: of the first token for one request, by drafting every token that the drafter knows. "
         f"Rejected: the smaller p-value times {rows[0]['tests']} tests is below 0.01."
     )
     published = ", ".join(f"{SCORES[name]} {value:.3f}" for name, value in PUBLISHED_AUC.items())
     st.markdown(f"**Published AUC:** {published}.")
-    st.caption(f"Source: {PUBLISHED_IN}. The best ranking is the one that may not be used.")
+    st.caption(f"Source: {PUBLISHED_IN}. There the best ranking is the one that may not be used.")
 
 
 def _row(row: dict[str, Any]) -> dict[str, Any]:
