@@ -122,6 +122,7 @@ def test_identical_arms_are_compared_and_not_declared(path):
     _, answer, _ = conduct(path, "fixed:2,fixed:2")
     (result,) = answer["results"]
     assert (result["arm"], result["declared"]) == ("fixed:2#2", False)
+    assert not any("best fixed length" in sentence for sentence in answer["verdicts"])
 
 
 def test_a_worker_that_dies_leaves_the_rounds_before(path):
@@ -137,9 +138,26 @@ def test_a_worker_that_dies_leaves_the_rounds_before(path):
     assert answer["state"] == "cut short" and 0 < answer["rounds"] < 500
     (dropped,) = answer["dropped"]
     assert dropped["reason"] == "the worker went away in the middle of it"
+    assert answer["verdicts"][-2] == f"The A/B was cut short after {answer['rounds']} of 500 rounds."
     assert "Left out: round" in answer["verdicts"][-1]
     assert all(result["rounds"] == answer["rounds"] for result in answer["results"])
     assert not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE
+
+
+def test_the_command_line_says_what_it_knew_when_a_worker_died(path):
+    options = ["ab", "--arms", "fixed:5,none", "--rounds", "500", "--block", "6steps", "--slots", "16"]
+    command = subprocess.Popen([*CLI, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    said = ""
+    while " of 500 rounds." not in said:
+        line = command.stderr.readline()
+        assert line, said
+        said += line
+    for worker in psutil.Process(command.pid).children():
+        worker.kill()
+    answer, rest = command.communicate(timeout=120)
+    assert command.returncode == 1 and "was killed by signal 9" in rest and "cut short" in rest
+    assert "none against fixed:5" in answer or "none is " in answer
+    assert "The A/B was cut short after" in answer and "(the worker went away in the middle of it)" in answer
 
 
 def test_a_second_experiment_is_refused_while_one_runs(path):

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from avlab.policies import unlabelled
+
 SLO_MEASURES = ("p50_tpot_ms", "p95_tpot_ms", "p50_ttft_ms")
 
 
@@ -83,10 +85,12 @@ def verdicts(answer: Mapping[str, Any]) -> list[str]:
                 f"{beats['arm']} beats every fixed length here, each by at least {percent(beats['least_low'])} % "
                 f"(declared after {rounds(beats['declared_at'])})."
             )
-    if best and sum(not arm.startswith("adaptive") for arm in plan["arms"]) > 1:
+    if best and len({unlabelled(arm) for arm in plan["arms"] if not arm.startswith("adaptive")}) > 1:
         said.append(f"The best fixed length here is {best['arm']}: {best['tokens_per_s']:.1f} tokens/s.")
     if answer["slo"]:
         said.append(answer["slo"]["text"])
+    if answer["state"] in ("cut short", "failed"):
+        said.append(f"The A/B was cut short after {answer['rounds']} of {rounds(plan['rounds'])}.")
     if answer["dropped"]:
         numbers = ", ".join(f"{row['round']} ({row['reason']})" for row in answer["dropped"])
         said.append(f"Left out: round {numbers}.")
