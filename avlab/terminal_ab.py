@@ -1,5 +1,6 @@
 """What the command line shows of an A/B: its rounds and verdict while it runs, tables at its end."""
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -30,12 +31,31 @@ USERS = {
 }
 
 
+class Pace:
+    """How long something takes that goes on in like parts, from the first part that was seen to end."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic):
+        self._clock = clock
+        self._first: tuple[float, int] | None = None
+
+    def __call__(self, done: int, total: int) -> str:
+        """ ", about 5 min to go", or "" while nothing can be said."""
+        now = self._clock()
+        if self._first is None and done:
+            self._first = now, done
+        if self._first is None or done <= self._first[1] or done >= total:
+            return ""
+        began, before = self._first
+        seconds = (total - done) * (now - began) / (done - before)
+        return f", about {seconds / 60:.0f} min to go" if seconds >= 90 else f", about {seconds:.0f} s to go"
+
+
 class ABDisplay(RunDisplay):
     """Progress in rounds, and the verdict so far."""
 
     def __init__(self, plan: Any, ask: Callable[[], dict[str, Any] | None]):
         super().__init__({})
-        self._plan, self._ask = plan, ask
+        self._plan, self._ask, self._pace = plan, ask, Pace()
 
     def _line(self, tally: dict[str, Any]) -> tuple[str, float, float | None]:
         if not tally["steps"]:
@@ -45,7 +65,7 @@ class ABDisplay(RunDisplay):
         if not done:
             return f"round 1 of {rounds}, {tally['policy']}", 0.0, float(rounds)
         said = " ".join(verdict(result, answer["plan"]) for result in answer["results"])
-        return f"{done} of {rounds} rounds. {said}", float(done), float(rounds)
+        return f"{done} of {rounds} rounds{self._pace(done, rounds)}. {said}", float(done), float(rounds)
 
 
 def show(answer: dict[str, Any]) -> None:
@@ -105,6 +125,7 @@ class FrontierDisplay(RunDisplay):
         super().__init__({})
         self._cells, self._ask = plan.rounds * len(plan.arms), ask
         self._before: int | None = None
+        self._pace = Pace()
 
     def _line(self, tally: dict[str, Any]) -> tuple[str, float, float | None]:
         answer = self._ask() if tally["steps"] else None
@@ -114,7 +135,8 @@ class FrontierDisplay(RunDisplay):
             self._before = answer["cells"][0]
         done = answer["cells"][0] - self._before
         rate = number(tally["recent_tokens_per_s"], 0)
-        return f"{done} of {self._cells} cells, {tally['policy']}: {rate} tokens/s", done, self._cells
+        text = f"{done} of {self._cells} cells{self._pace(done, self._cells)}; {tally['policy']}: {rate} tokens/s"
+        return text, done, self._cells
 
 
 def show_frontier(answer: dict[str, Any]) -> None:

@@ -16,6 +16,7 @@ from avlab.experiments.analysis import NoExperiment, analyse
 from avlab.experiments.plan import make_plan
 from avlab.experiments.words import verdict
 from avlab.lab import Lab
+from avlab.terminal_ab import Pace
 from store.runs import plain
 
 HERE = Path(__file__).parent
@@ -148,7 +149,7 @@ def test_the_command_line_says_what_it_knew_when_a_worker_died(path):
     options = ["ab", "--arms", "fixed:5,none", "--rounds", "500", "--block", "6steps", "--slots", "16"]
     command = subprocess.Popen([*CLI, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     said = ""
-    while " of 500 rounds." not in said:
+    while " of 500 rounds" not in said:
         line = command.stderr.readline()
         assert line, said
         said += line
@@ -224,6 +225,18 @@ def test_verdicts_say_the_unit_and_what_is_not_known():
     assert "too few rounds" in verdict(result | {"low": None, "high": None}, terms)
     assert "the ratio changed" in verdict(result | {"moved": True}, terms)
     assert plain(result) == result
+
+
+def test_how_long_it_takes_is_told_from_the_parts_that_are_done():
+    now = [0.0]
+    pace = Pace(lambda: now[0])
+    assert pace(0, 30) == ""
+    now[0] = 50.0  # learning came first, and does not count
+    assert pace(1, 30) == ""
+    now[0] = 60.0
+    assert pace(2, 30) == ", about 5 min to go"
+    assert pace(26, 30) == ", about 2 s to go"
+    assert pace(30, 30) == ""
 
 
 @pytest.mark.model
