@@ -110,7 +110,7 @@ def test_the_command_line_prints_the_verdict(path):
     assert f"{ROUNDS} of {ROUNDS} rounds" in shown.stdout
     verdict, ledger = shown.stdout.partition("\n\n")[0], shown.stdout.partition("per 1,000 output tokens")[2]
     later = subprocess.run([*CLI, "show", "last"], capture_output=True, text=True, check=False, timeout=60)
-    assert later.returncode == 0 and "all arms of its A/B" in later.stdout, later.stderr
+    assert later.returncode == 0 and "A/B of fixed:5, none, all arms together" in later.stdout, later.stderr
     assert verdict in later.stdout and ledger in later.stdout
     plain = subprocess.run(
         [*CLI, "show", "last", "--json"], capture_output=True, text=True, check=False, timeout=60
