@@ -32,21 +32,22 @@ USERS = {
 
 
 class Pace:
-    """How long something takes that goes on in like parts, from the first part that was seen to end."""
+    """How long something takes that goes on in like parts, by the parts whose end was seen."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic):
         self._clock = clock
-        self._first: tuple[float, int] | None = None
+        self._first = self._last = (0.0, 0)  # when a part was seen to have ended, and how many had
 
     def __call__(self, done: int, total: int) -> str:
-        """ ", about 5 min to go", or "" while nothing can be said."""
+        """What to add to a line: about how long there is to go; nothing while that is not known."""
         now = self._clock()
-        if self._first is None and done:
-            self._first = now, done
-        if self._first is None or done <= self._first[1] or done >= total:
+        if done > self._last[1]:
+            self._last = now, done
+            self._first = self._first if self._first[1] else self._last
+        (began, before), (then, parts) = self._first, self._last
+        if parts == before or done >= total:
             return ""
-        began, before = self._first
-        seconds = (total - done) * (now - began) / (done - before)
+        seconds = max((total - parts) * (then - began) / (parts - before) - (now - then), 0.0)
         return f", about {seconds / 60:.0f} min to go" if seconds >= 90 else f", about {seconds:.0f} s to go"
 
 
@@ -102,12 +103,17 @@ def _ratio(result: dict[str, Any] | None) -> tuple[str, str, str]:
         return "1", "baseline", ""
     if not result["rounds"]:
         return "–", "–", "–"
-    watched = f"{number(result['low'])} to {number(result['high'])}"
     return (
         number(result["ratio"]),
-        watched,
-        f"{number(result['fixed_low'])} to {number(result['fixed_high'])}",
+        _interval(result, "low", "high"),
+        _interval(result, "fixed_low", "fixed_high"),
     )
+
+
+def _interval(result: dict[str, Any], low: str, high: str) -> str:
+    if result[low] is None and result[high] is None:
+        return "not yet"
+    return f"{number(result[low])} to {number(result[high])}"
 
 
 def _table(first: str, *columns: str) -> Table:

@@ -95,7 +95,8 @@ def runs(con: duckdb.DuckDBPyConnection, deleted: bool = False) -> list[dict]:
             WHERE origin = 'lab' AND kind = 'note' GROUP BY run
         )
         SELECT run::VARCHAR AS run_id, state, reason, wall AS started,
-            greatest(counted.time, last.time) AS duration_s, kind, served.arms AS arms, plan.arms AS plan, workload, config, target, drafter, K,
+            greatest(counted.time, last.time) AS duration_s, kind, served.arms AS arms, plan.arms AS plan,
+            workload, config, target, drafter, K,
             coalesce(steps, 0) AS steps, coalesce(tokens, 0)::BIGINT AS tokens,
             coalesce(requests, 0) AS requests, coalesce(notes, []) AS notes
         FROM runs LEFT JOIN ({LAST_STATE}) AS last USING (run) LEFT JOIN counted USING (run)

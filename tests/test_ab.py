@@ -235,7 +235,10 @@ def test_how_long_it_takes_is_told_from_the_parts_that_are_done():
     assert pace(1, 30) == ""
     now[0] = 60.0
     assert pace(2, 30) == ", about 5 min to go"
-    assert pace(26, 30) == ", about 2 s to go"
+    now[0] = 160.0
+    assert pace(2, 30) == ", about 3 min to go"
+    now[0] = 290.0
+    assert pace(26, 30) == ", about 38 s to go"
     assert pace(30, 30) == ""
 
 

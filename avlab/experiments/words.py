@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from avlab.experiments.statistics import least_rounds
 from avlab.policies import unlabelled
 
 SLO_MEASURES = ("p50_tpot_ms", "p95_tpot_ms", "p50_ttft_ms")
@@ -63,7 +64,10 @@ def verdict(result: Mapping[str, Any], plan: Mapping[str, Any]) -> str:
         )
     low, high = result["low"], result["high"]  # None: not bounded yet
     if low is None and high is None:
-        return f"{arm} against {baseline} at {load}: too few rounds to say anything ({rounds(result['rounds'])})."
+        return (
+            f"{arm} against {baseline} at {load}: too few rounds to say anything "
+            f"({result['rounds']}; {least_rounds()} are the least)."
+        )
     if (low or 0) > 1 or (high is not None and high < 1):
         word, ends = ("faster", (low, high)) if (low or 0) > 1 else ("slower", (high, low))
         spread = ", ".join("…" if end is None else percent(end) for end in ends)

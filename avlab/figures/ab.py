@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
+from avlab.experiments.statistics import least_rounds
 from avlab.figures import palette
 from avlab.figures.base import frame, line, nothing
 
@@ -22,7 +23,7 @@ FATES = (
     ("trimmed", "drafted in vain", palette.SCHEDULED),
 )
 MOST_TICKS = 12  # rounds that are each named under the chart
-WAITING = "The first round is under way: an interval needs at least six."
+WAITING = f"The first round is under way: an interval needs at least {least_rounds()}."
 
 
 def colour_of(arms: list[str], arm: str) -> str:
