@@ -84,7 +84,7 @@ def declared_at(x, alpha: float = ALPHA) -> np.ndarray:
 
 @cache
 def least_rounds(alpha: float = ALPHA) -> int:
-    """Rounds before which nothing can be declared: a bet that is always right, and by far, is rich enough after these."""
+    """Rounds before which nothing can be declared: a bet that is always right, by far, is rich enough after these."""
     best = np.log1p(np.tanh(BETS * LARGEST))
     return next(n for n in range(1, 1000) if np.exp(n * best).mean() >= 2 / alpha)
 
