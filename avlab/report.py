@@ -24,7 +24,8 @@ PRIVATE = ("database",)  # a setting that says more of the machine's owner than 
 
 DEFINITIONS = {
     "throughput": "output tokens a second, of all requests together",
-    "interactivity": "output tokens a second for one user: the median over requests",
+    "one user, interactivity": "output tokens a second for one user: the median over requests",
+    "p50, p95, first": "milliseconds for an output token, and to the first one",
     "scheduled, admitted, accepted": "draft tokens that were made, that the target verified, that were kept",
     "drafted in vain, verified in vain": "draft tokens made and not verified; verified and not kept",
     "conditional acceptance": "of the draft tokens whose forerunners were all kept, those kept",

@@ -116,16 +116,12 @@ def show_summary(summary: dict[str, Any]) -> None:
     reason = f" ({summary['reason']})" if summary.get("reason") not in (None, "done", "stopped") else ""
     refits = f", {summary['refits']} refits" if summary["refits"] is not None else ""
     intercepts = " ".join(f"{beta:.3f}" for beta in summary["intercepts"] or ()) or "–"
-    compared = (
-        "all arms of its A/B or frontier together"
-        if summary["ab"] or summary["frontier"]
-        else summary["policy"]
-    )
+    together = ", all arms together" if summary["ab"] or summary["frontier"] else ""
     for name, value in (
         ("run", f"{summary['run_id']}, {summary['state']}{reason}"),
         (
             "policy",
-            f"{compared}, on {summary['workload']}, {summary['arrival'] or 'default arrival'}",
+            f"{summary['policy']}{together}, on {summary['workload']}, {summary['arrival'] or 'default arrival'}",
         ),
         ("models", f"{summary['target']}, drafter {summary['drafter'] or 'none'}, K = {summary['K']}"),
         ("throughput", f"{number(summary['tokens_per_s'], 1)} tokens/s"),

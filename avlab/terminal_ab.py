@@ -1,5 +1,6 @@
 """What the command line shows of an A/B: its rounds and verdict while it runs, tables at its end."""
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -30,12 +31,32 @@ USERS = {
 }
 
 
+class Pace:
+    """How long something takes that goes on in like parts, by the parts whose end was seen."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic):
+        self._clock = clock
+        self._first = self._last = (0.0, 0)  # when a part was seen to have ended, and how many had
+
+    def __call__(self, done: int, total: int) -> str:
+        """What to add to a line: about how long there is to go; nothing while that is not known."""
+        now = self._clock()
+        if done > self._last[1]:
+            self._last = now, done
+            self._first = self._first if self._first[1] else self._last
+        (began, before), (then, parts) = self._first, self._last
+        if parts == before or done >= total:
+            return ""
+        seconds = max((total - parts) * (then - began) / (parts - before) - (now - then), 0.0)
+        return f", about {seconds / 60:.0f} min to go" if seconds >= 90 else f", about {seconds:.0f} s to go"
+
+
 class ABDisplay(RunDisplay):
     """Progress in rounds, and the verdict so far."""
 
     def __init__(self, plan: Any, ask: Callable[[], dict[str, Any] | None]):
         super().__init__({})
-        self._plan, self._ask = plan, ask
+        self._plan, self._ask, self._pace = plan, ask, Pace()
 
     def _line(self, tally: dict[str, Any]) -> tuple[str, float, float | None]:
         if not tally["steps"]:
@@ -45,7 +66,7 @@ class ABDisplay(RunDisplay):
         if not done:
             return f"round 1 of {rounds}, {tally['policy']}", 0.0, float(rounds)
         said = " ".join(verdict(result, answer["plan"]) for result in answer["results"])
-        return f"{done} of {rounds} rounds. {said}", float(done), float(rounds)
+        return f"{done} of {rounds} rounds{self._pace(done, rounds)}. {said}", float(done), float(rounds)
 
 
 def show(answer: dict[str, Any]) -> None:
@@ -82,12 +103,17 @@ def _ratio(result: dict[str, Any] | None) -> tuple[str, str, str]:
         return "1", "baseline", ""
     if not result["rounds"]:
         return "–", "–", "–"
-    watched = f"{number(result['low'])} to {number(result['high'])}"
     return (
         number(result["ratio"]),
-        watched,
-        f"{number(result['fixed_low'])} to {number(result['fixed_high'])}",
+        _interval(result, "low", "high"),
+        _interval(result, "fixed_low", "fixed_high"),
     )
+
+
+def _interval(result: dict[str, Any], low: str, high: str) -> str:
+    if result[low] is None and result[high] is None:
+        return "not yet"
+    return f"{number(result[low])} to {number(result[high])}"
 
 
 def _table(first: str, *columns: str) -> Table:
@@ -105,6 +131,7 @@ class FrontierDisplay(RunDisplay):
         super().__init__({})
         self._cells, self._ask = plan.rounds * len(plan.arms), ask
         self._before: int | None = None
+        self._pace = Pace()
 
     def _line(self, tally: dict[str, Any]) -> tuple[str, float, float | None]:
         answer = self._ask() if tally["steps"] else None
@@ -114,7 +141,8 @@ class FrontierDisplay(RunDisplay):
             self._before = answer["cells"][0]
         done = answer["cells"][0] - self._before
         rate = number(tally["recent_tokens_per_s"], 0)
-        return f"{done} of {self._cells} cells, {tally['policy']}: {rate} tokens/s", done, self._cells
+        text = f"{done} of {self._cells} cells{self._pace(done, self._cells)}; {tally['policy']}: {rate} tokens/s"
+        return text, done, self._cells
 
 
 def show_frontier(answer: dict[str, Any]) -> None:

@@ -5,7 +5,7 @@ import streamlit as st
 from avlab.experiments.analysis import analyse
 from avlab.experiments.plan import DESIGNS
 from avlab.figures import ab
-from avlab.ui import ab_setup, host, transfer
+from avlab.ui import ab_setup, experiment_columns, host, transfer
 from avlab.ui.chart import chart
 from avlab.ui.shown import end, page, pick, tick
 from store import queries
@@ -36,7 +36,7 @@ def draw() -> None:
     length = f"{plan['length']:g} {plan['unit']}"
     st.markdown(
         f"**{plan['design']}** · {len(plan['arms'])} arms, {plan['concurrency']} requests, blocks of {length} after "
-        f"{plan['washout']} of wash-out",
+        f"{plan['washout']} steps of wash-out",
         help=DESIGNS[plan["design"]],
     )
     if shown.live:
@@ -54,7 +54,11 @@ def draw() -> None:
         "Line: estimate so far. Band: where the true ratio lies, with 95 %, at all rounds at once: you may stop as "
         "soon as it leaves the dashed line. Dots: single rounds.",
     )  # fmt: skip
-    st.dataframe(ab.table(answer), hide_index=True, column_config=NUMBERS | {f"× {plan['baseline']}": RATIO})
+    st.dataframe(
+        ab.table(answer),
+        hide_index=True,
+        column_config=experiment_columns.COLUMNS | {f"× {plan['baseline']}": RATIO},
+    )
     st.caption(
         "Ratios are taken within rounds, and are not quite the quotients of tokens/s. *watched* holds however often "
         "you look; *planned* only for one look at the end of a planned number of rounds. " + _until(answer)
@@ -78,17 +82,7 @@ def _until(answer: dict) -> str:
     return f"Every ratio is known to ± 2 % after about {max(needed):,} rounds." if needed else ""
 
 
-NUMBERS = {
-    name: st.column_config.NumberColumn(format="%.1f")
-    for name in (
-        "tokens/s",
-        "tokens/s for one user",
-        "ms a token, p50",
-        "ms a token, p95",
-        "ms to first token",
-    )
-}
-RATIO = st.column_config.NumberColumn(format="%.3f")
+RATIO = st.column_config.NumberColumn(format="%.3f", help="Of throughput, taken within rounds.")
 
 tick(draw, shown)
 transfer.report_button(shown.run)

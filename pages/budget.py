@@ -52,7 +52,7 @@ def costs() -> None:
         chart(
             budget.draft_costs(profile, medians), "draft-cost", "Cost of drafting, by depth",
             "Paid before anything is verified: it lowers the whole curve, and hardly moves its peak. `+depth` chooses "
-            "among the depths; other arms always pay for one.",
+            "among the depths; other arms always pay for one. Crosses were timed at start, dots are this run's.",
         )  # fmt: skip
     chart(
         budget.admitted_map(lengths), "admitted", "Admitted draft tokens, request by request",

@@ -4,7 +4,7 @@ import streamlit as st
 
 from avlab.experiments.frontier import PUBLISHED, FrontierFileError, analyse_frontier, read_frontier, scaled
 from avlab.figures import frontier
-from avlab.ui import frontier_setup, host, transfer
+from avlab.ui import experiment_columns, frontier_setup, host, transfer
 from avlab.ui.chart import chart
 from avlab.ui.shown import end, page, pick, tick
 from store import queries
@@ -60,8 +60,7 @@ def draw() -> None:
         st.caption(
             f"It goes on from {earlier} earlier run{'s' if earlier > 1 else ''}, whose cells count too."
         )
-    for sentence in answer["sentences"]:
-        st.markdown(sentence)
+    st.markdown("\n".join(f"- {sentence}" for sentence in answer["sentences"]))
     chart(
         frontier.frontier(points, scaled(published, points)), "frontier-cells", "Throughput against interactivity",
         "Up and to the right is better; numbers are requests under way. Faint points are dominated: another one is, "
@@ -69,13 +68,8 @@ def draw() -> None:
         + (" Dotted: published, with its no-speculation point laid on ours; only shapes compare." if published else ""),
     )  # fmt: skip
     if points:
-        st.dataframe(frontier.table(points), hide_index=True, column_config=NUMBERS)
+        st.dataframe(frontier.table(points), hide_index=True, column_config=experiment_columns.COLUMNS)
 
-
-NUMBERS = {
-    name: st.column_config.NumberColumn(format="%.1f")
-    for name in ("tokens/s", "tokens/s for one user", "ms a token, p50", "ms a token, p95")
-} | {"tokens a step": st.column_config.NumberColumn(format="%.2f")}
 
 tick(draw, shown)
 transfer.report_button(shown.run)

@@ -6,6 +6,7 @@ import math
 import duckdb
 import numpy as np
 
+from avlab.policies import load_of, unlabelled
 from store.database import LAST_STATE
 from store.errors import UnknownRun
 
@@ -94,11 +95,13 @@ def runs(con: duckdb.DuckDBPyConnection, deleted: bool = False) -> list[dict]:
             WHERE origin = 'lab' AND kind = 'note' GROUP BY run
         )
         SELECT run::VARCHAR AS run_id, state, reason, wall AS started,
-            greatest(counted.time, last.time) AS duration_s, kind, arms, workload, config, target, drafter, K,
+            greatest(counted.time, last.time) AS duration_s, kind, served.arms AS arms, plan.arms AS plan,
+            workload, config, target, drafter, K,
             coalesce(steps, 0) AS steps, coalesce(tokens, 0)::BIGINT AS tokens,
             coalesce(requests, 0) AS requests, coalesce(notes, []) AS notes
         FROM runs LEFT JOIN ({LAST_STATE}) AS last USING (run) LEFT JOIN counted USING (run)
             LEFT JOIN served USING (run) LEFT JOIN asked USING (run) LEFT JOIN noted USING (run)
+            LEFT JOIN experiments AS plan USING (run)
         WHERE (run IN ({DELETED})) = $deleted ORDER BY run DESC
         """,
         {"headline": list(HEADLINE), "deleted": deleted},
@@ -106,7 +109,7 @@ def runs(con: duckdb.DuckDBPyConnection, deleted: bool = False) -> list[dict]:
     for run in answer:
         config = json.loads(run.pop("config"))
         arms = run.pop("arms")
-        run["policy"] = ", ".join(arms) if arms else config.get("policy")
+        run["policy"] = compared(run.pop("plan")) or (", ".join(arms) if arms else config.get("policy"))
         run["workload"] = run["workload"] or config.get("workload")
         run["arrival"] = config.get("arrival")
         run["state"] = _state(run["state"], owned)
@@ -115,8 +118,8 @@ def runs(con: duckdb.DuckDBPyConnection, deleted: bool = False) -> list[dict]:
 
 def describe(con: duckdb.DuckDBPyConnection, run: str) -> dict:
     """One run's description: run_id, state, reason, started, duration_s, kind, pid, target, drafter and their
-    hashes, K, code, config and machine (dicts), and the cost_hash of its last cost profile. Raises
-    UnknownRun.
+    hashes, K, code, config and machine (dicts), the cost_hash of its last cost profile, and `compared`, what its A/B or
+    frontier compares ("" without one). Raises UnknownRun.
     """
     found = rows(
         con,
@@ -133,7 +136,20 @@ def describe(con: duckdb.DuckDBPyConnection, run: str) -> dict:
     answer["config"], answer["machine"] = json.loads(answer["config"]), json.loads(answer["machine"])
     sql = "SELECT arg_max(cost_hash, profile) FROM cost_tables WHERE run = ?::UUID"
     answer["cost_hash"] = con.execute(sql, [run]).fetchall()[0][0]
+    plan = con.execute("SELECT any_value(arms) FROM experiments WHERE run = ?::UUID", [run]).fetchall()
+    answer["compared"] = compared(plan[0][0])
     return plain(answer)
+
+
+def compared(arms: str | None) -> str:
+    """What an experiment with these arms (JSON) compares, in words; "" for None."""
+    if not arms:
+        return ""
+    labels = json.loads(arms)
+    loads = {load_of(label) for label in labels}
+    if loads == {None}:
+        return f"A/B of {', '.join(labels)}"
+    return f"frontier of {', '.join(dict.fromkeys(map(unlabelled, labels)))} at {len(loads)} loads"
 
 
 def blocks(con: duckdb.DuckDBPyConnection, run: str) -> list[dict]:
@@ -171,12 +187,14 @@ def run_list(con: duckdb.DuckDBPyConnection) -> list[dict]:
     owned = _is_owned(con)
     answer = rows(
         con,
-        f"SELECT run::VARCHAR AS run_id, state, reason, wall AS started, kind, config, K FROM runs "
-        f"LEFT JOIN ({LAST_STATE}) AS last USING (run) WHERE run NOT IN ({DELETED}) ORDER BY run DESC",
+        "SELECT run::VARCHAR AS run_id, state, reason, wall AS started, kind, config, K, arms FROM runs "
+        f"LEFT JOIN ({LAST_STATE}) AS last USING (run) LEFT JOIN (SELECT run, arms FROM experiments) USING (run) "
+        f"WHERE run NOT IN ({DELETED}) ORDER BY run DESC",
     )
     for run in answer:
         config = json.loads(run.pop("config"))
         run |= {name: config.get(name) for name in ("policy", "workload", "arrival")}
+        run["policy"] = compared(run.pop("arms")) or run["policy"]
         run["state"] = _state(run["state"], owned)
     return plain(answer)
 

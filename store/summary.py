@@ -115,7 +115,7 @@ def run_summary(con: duckdb.DuckDBPyConnection, run: str, arm: str | None = None
         "started": described["started"],
         "duration_s": described["duration_s"],
         "kind": described["kind"],
-        "policy": ", ".join(arms) if arms else arm or config.get("policy"),
+        "policy": arm or described["compared"] or ", ".join(arms) or config.get("policy"),
         "workload": next((b["workload"] for b in served if b["workload"]), config.get("workload")),
         "arrival": config.get("arrival"),
         "target": described["target"],

@@ -16,6 +16,7 @@ from avlab.experiments.analysis import NoExperiment, analyse
 from avlab.experiments.plan import make_plan
 from avlab.experiments.words import verdict
 from avlab.lab import Lab
+from avlab.terminal_ab import Pace
 from store.runs import plain
 
 HERE = Path(__file__).parent
@@ -109,7 +110,7 @@ def test_the_command_line_prints_the_verdict(path):
     assert f"{ROUNDS} of {ROUNDS} rounds" in shown.stdout
     verdict, ledger = shown.stdout.partition("\n\n")[0], shown.stdout.partition("per 1,000 output tokens")[2]
     later = subprocess.run([*CLI, "show", "last"], capture_output=True, text=True, check=False, timeout=60)
-    assert later.returncode == 0 and "all arms of its A/B" in later.stdout, later.stderr
+    assert later.returncode == 0 and "A/B of fixed:5, none, all arms together" in later.stdout, later.stderr
     assert verdict in later.stdout and ledger in later.stdout
     plain = subprocess.run(
         [*CLI, "show", "last", "--json"], capture_output=True, text=True, check=False, timeout=60
@@ -122,6 +123,7 @@ def test_identical_arms_are_compared_and_not_declared(path):
     _, answer, _ = conduct(path, "fixed:2,fixed:2")
     (result,) = answer["results"]
     assert (result["arm"], result["declared"]) == ("fixed:2#2", False)
+    assert not any("best fixed length" in sentence for sentence in answer["verdicts"])
 
 
 def test_a_worker_that_dies_leaves_the_rounds_before(path):
@@ -137,9 +139,26 @@ def test_a_worker_that_dies_leaves_the_rounds_before(path):
     assert answer["state"] == "cut short" and 0 < answer["rounds"] < 500
     (dropped,) = answer["dropped"]
     assert dropped["reason"] == "the worker went away in the middle of it"
+    assert answer["verdicts"][-2] == f"The A/B was cut short after {answer['rounds']} of 500 rounds."
     assert "Left out: round" in answer["verdicts"][-1]
     assert all(result["rounds"] == answer["rounds"] for result in answer["results"])
     assert not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE
+
+
+def test_the_command_line_says_what_it_knew_when_a_worker_died(path):
+    options = ["ab", "--arms", "fixed:5,none", "--rounds", "500", "--block", "6steps", "--slots", "16"]
+    command = subprocess.Popen([*CLI, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    said = ""
+    while " of 500 rounds" not in said:
+        line = command.stderr.readline()
+        assert line, said
+        said += line
+    for worker in psutil.Process(command.pid).children():
+        worker.kill()
+    answer, rest = command.communicate(timeout=120)
+    assert command.returncode == 1 and "was killed by signal 9" in rest and "cut short" in rest
+    assert "none against fixed:5" in answer or "none is " in answer
+    assert "The A/B was cut short after" in answer and "(the worker went away in the middle of it)" in answer
 
 
 def test_a_second_experiment_is_refused_while_one_runs(path):
@@ -206,6 +225,21 @@ def test_verdicts_say_the_unit_and_what_is_not_known():
     assert "too few rounds" in verdict(result | {"low": None, "high": None}, terms)
     assert "the ratio changed" in verdict(result | {"moved": True}, terms)
     assert plain(result) == result
+
+
+def test_how_long_it_takes_is_told_from_the_parts_that_are_done():
+    now = [0.0]
+    pace = Pace(lambda: now[0])
+    assert pace(0, 30) == ""
+    now[0] = 50.0  # learning came first, and does not count
+    assert pace(1, 30) == ""
+    now[0] = 60.0
+    assert pace(2, 30) == ", about 5 min to go"
+    now[0] = 160.0
+    assert pace(2, 30) == ", about 3 min to go"
+    now[0] = 290.0
+    assert pace(26, 30) == ", about 38 s to go"
+    assert pace(30, 30) == ""
 
 
 @pytest.mark.model

@@ -29,6 +29,13 @@ def log_ratios(seed, effect, experiments=EXPERIMENTS, rounds=ROUNDS, deviation=0
     return effect + np.where(draw.random((rounds, experiments)) < 0.5, first - second, second - first).T
 
 
+def test_nothing_can_be_declared_before_the_least_number_of_rounds():
+    least = s.least_rounds()
+    wild, tiny = np.full(least, 3.0), np.full(least, 1e-3)  # far beyond the noise, and always of one sign
+    wealth, bar = s.log_wealth(wild, 0.0, tiny), np.log(2 / s.ALPHA)
+    assert wealth[-1] >= bar > wealth[-2]
+
+
 KINDS = (
     {"correlation": 0.6, "freedom": 3.0},
     {"correlation": 0.0, "freedom": 30.0},

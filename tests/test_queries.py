@@ -43,7 +43,9 @@ def test_headline_rates_count_only_what_was_served(lab):
     assert summary["ledger_ms"] == {
         "draft": 10.0, "verify": 60.0, "sample": 15.0, "decide": 5.0, "report": 2.0, "idle": 8.0
     }  # fmt: skip
-    assert (summary["policy"], summary["workload"], summary["arrival"]) == ("adaptive", "chat", "closed:4")
+    assert (summary["workload"], summary["arrival"]) == ("chat", "closed:4")
+    assert summary["policy"] == queries.run_list(con)[0]["policy"] == "A/B of adaptive, fixed:2"
+    assert queries.run_summary(con, run, "adaptive")["policy"] == "adaptive"
     assert (summary["state"], summary["reason"], summary["duration_s"]) == ("finished", "done", 9.0)
     assert (summary["run_id"], summary["started"]) == (run, 1_780_000_000.0)
     assert (summary["target"], summary["drafter"], summary["K"]) == ("tiny-target", "tiny-drafter", 3)

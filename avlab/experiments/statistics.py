@@ -82,6 +82,13 @@ def declared_at(x, alpha: float = ALPHA) -> np.ndarray:
     return np.where(over.any(axis=-1), over.argmax(axis=-1) + 1, 0)
 
 
+@cache
+def least_rounds(alpha: float = ALPHA) -> int:
+    """Rounds before which nothing can be declared: a bet that is always right, by far, is rich enough after these."""
+    best = np.log1p(np.tanh(BETS * LARGEST))
+    return next(n for n in range(1, 1000) if np.exp(n * best).mean() >= 2 / alpha)
+
+
 def lower_ends(x, alpha: float = ALPHA) -> np.ndarray:
     """After each round, the largest effect that bets upward have refuted at level alpha / 2, [T]; -inf where none.
 

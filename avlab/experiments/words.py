@@ -3,6 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from avlab.experiments.statistics import least_rounds
+from avlab.policies import unlabelled
+
 SLO_MEASURES = ("p50_tpot_ms", "p95_tpot_ms", "p50_ttft_ms")
 
 
@@ -61,7 +64,10 @@ def verdict(result: Mapping[str, Any], plan: Mapping[str, Any]) -> str:
         )
     low, high = result["low"], result["high"]  # None: not bounded yet
     if low is None and high is None:
-        return f"{arm} against {baseline} at {load}: too few rounds to say anything ({rounds(result['rounds'])})."
+        return (
+            f"{arm} against {baseline} at {load}: too few rounds to say anything "
+            f"({result['rounds']}; {least_rounds()} are the least)."
+        )
     if (low or 0) > 1 or (high is not None and high < 1):
         word, ends = ("faster", (low, high)) if (low or 0) > 1 else ("slower", (high, low))
         spread = ", ".join("…" if end is None else percent(end) for end in ends)
@@ -83,10 +89,12 @@ def verdicts(answer: Mapping[str, Any]) -> list[str]:
                 f"{beats['arm']} beats every fixed length here, each by at least {percent(beats['least_low'])} % "
                 f"(declared after {rounds(beats['declared_at'])})."
             )
-    if best and sum(not arm.startswith("adaptive") for arm in plan["arms"]) > 1:
+    if best and len({unlabelled(arm) for arm in plan["arms"] if not arm.startswith("adaptive")}) > 1:
         said.append(f"The best fixed length here is {best['arm']}: {best['tokens_per_s']:.1f} tokens/s.")
     if answer["slo"]:
         said.append(answer["slo"]["text"])
+    if answer["state"] in ("cut short", "failed"):
+        said.append(f"The A/B was cut short after {answer['rounds']} of {rounds(plan['rounds'])}.")
     if answer["dropped"]:
         numbers = ", ".join(f"{row['round']} ({row['reason']})" for row in answer["dropped"])
         said.append(f"Left out: round {numbers}.")

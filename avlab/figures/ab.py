@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
+from avlab.experiments.statistics import least_rounds
 from avlab.figures import palette
 from avlab.figures.base import frame, line, nothing
 
@@ -21,7 +22,8 @@ FATES = (
     ("rejected", "verified in vain", palette.REJECTED),
     ("trimmed", "drafted in vain", palette.SCHEDULED),
 )
-WAITING = "The first round is under way: an interval needs at least six."
+MOST_TICKS = 12  # rounds that are each named under the chart
+WAITING = f"The first round is under way: an interval needs at least {least_rounds()}."
 
 
 def colour_of(arms: list[str], arm: str) -> str:
@@ -63,7 +65,9 @@ def ratios(answer: Mapping[str, Any]) -> go.Figure:
                 hovertemplate=f"{result['arm']} after %{{x}} rounds: %{{y:+.1f}} % %{{customdata}}<extra></extra>",
             )
         )  # fmt: skip
-    figure.update_layout(yaxis={"range": _range(results)}, xaxis={"range": [0.5, _longest(results) + 0.5]})
+    rounds = _longest(results)
+    ticks = {"dtick": 1} if rounds <= MOST_TICKS else {}
+    figure.update_layout(yaxis={"range": _range(results)}, xaxis={"range": [0.5, rounds + 0.5], **ticks})
     return figure
 
 
@@ -99,6 +103,7 @@ def ledger(answer: Mapping[str, Any]) -> go.Figure:
         return nothing(WAITING)
     figure = frame("milliseconds for 1,000 output tokens", "", 120 + 44 * len(arms), unified=False)
     names = list(arms)[::-1]
+    figure.update_yaxes(tickvals=names, ticktext=[broken(arm) for arm in names])
     for part, title in PARTS.items():
         values = [max(arms[arm][f"{part}_ms"], 0.0) for arm in names]
         colour = palette.PHASES.get(part, palette.PHASES["idle"])
@@ -130,6 +135,7 @@ def drafts(answer: Mapping[str, Any]) -> go.Figure:
         return nothing("No arm has drafted yet.")
     figure = frame("draft tokens for 1,000 output tokens", "", 120 + 44 * len(arms), unified=False)
     names = list(arms)[::-1]
+    figure.update_yaxes(tickvals=names, ticktext=[broken(arm) for arm in names])
     for fate, title, colour in FATES:
         figure.add_trace(
             go.Bar(
@@ -141,6 +147,11 @@ def drafts(answer: Mapping[str, Any]) -> go.Figure:
         barmode="stack", yaxis={"type": "category"}, xaxis={"showgrid": True}, margin={"l": 110}
     )
     return figure
+
+
+def broken(arm: str) -> str:
+    """An arm's name in lines that fit beside a bar."""
+    return arm.replace("+", "<br>+")
 
 
 def _with_ledger(answer: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
@@ -160,15 +171,24 @@ def table(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
                 f"× {answer['plan']['baseline']}": 1.0 if result is None else result["ratio"],
                 "95 %, watched": "baseline" if result is None else _interval(result, "low", "high"),
                 "95 %, planned": "" if result is None else _interval(result, "fixed_low", "fixed_high"),
-                "tokens/s for one user": seen.get("interactivity"),
-                "ms a token, p50": seen.get("p50_tpot_ms"),
-                "ms a token, p95": seen.get("p95_tpot_ms"),
-                "ms to first token": seen.get("p50_ttft_ms"),
+                **users(seen),
+                "first, ms": seen.get("p50_ttft_ms"),
             }
         )
     return rows
 
 
+def users(seen: Mapping[str, Any]) -> dict[str, float | None]:
+    """What one user got, by the names of the tables' columns."""
+    return {
+        "one user": seen.get("interactivity"),
+        "p50, ms": seen.get("p50_tpot_ms"),
+        "p95, ms": seen.get("p95_tpot_ms"),
+    }
+
+
 def _interval(result: Mapping[str, Any], low: str, high: str) -> str:
+    if result.get(low) is None and result.get(high) is None:
+        return "not yet"
     ends = ("…" if result.get(name) is None else f"{result[name]:.3f}" for name in (low, high))
     return " to ".join(ends)

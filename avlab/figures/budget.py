@@ -69,7 +69,8 @@ def draft_costs(profile: Columns, medians: Columns) -> go.Figure:
         figure.add_trace(_timed(profile, mine, colour, showlegend=False))
         of_depth = served & (medians["depth"] == depth) if np.any(served) else served
         if np.any(of_depth):
-            figure.add_trace(_measured(medians, of_depth, colour, f"depth {depth}, while serving"))
+            name = f"depth {depth}, while serving"
+            figure.add_trace(_measured(medians, of_depth, colour, name, showlegend=False))
     return figure
 
 
@@ -110,12 +111,12 @@ def _timed(profile: Columns, samples: np.ndarray, colour: str, **more: Any) -> g
     )  # fmt: skip
 
 
-def _measured(medians: Columns, chosen: np.ndarray, colour: str, name: str) -> go.Scatter:
+def _measured(medians: Columns, chosen: np.ndarray, colour: str, name: str, **more: Any) -> go.Scatter:
     steps = medians["steps"][chosen]
     return go.Scatter(
         x=medians["size"][chosen], y=medians["ms"][chosen], mode="markers", name=name,
         marker={"color": colour, "size": 4 + 8 * np.sqrt(steps / steps.max()), "opacity": 0.55},
-        customdata=steps, hovertemplate="%{x}: %{y:.2f} ms over %{customdata:,} steps",
+        customdata=steps, hovertemplate="%{x}: %{y:.2f} ms over %{customdata:,} steps", **more,
     )  # fmt: skip
 
 

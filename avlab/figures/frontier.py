@@ -6,6 +6,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from avlab.figures import palette
+from avlab.figures.ab import users
 from avlab.figures.base import frame, nothing
 
 Points = Sequence[Mapping[str, Any]]
@@ -95,9 +96,7 @@ def table(points: Points) -> list[dict[str, Any]]:
             "arm": p["arm"],
             "requests": p["load"],
             "tokens/s": p["tokens_per_s"],
-            "tokens/s for one user": p["interactivity"],
-            "ms a token, p50": p["p50_tpot_ms"],
-            "ms a token, p95": p["p95_tpot_ms"],
+            **users(p),
             "tokens a step": p["ledger"]["tokens_per_step"],
             "repeats": p["repeats"],
             "on the frontier": not p["dominated"],

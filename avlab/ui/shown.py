@@ -140,7 +140,7 @@ def _line(shown: Shown) -> None:
         parts = [f"**{about['target']}**", f"{config.get('url')}", f"every {config.get('interval', 1.0):g} s"]
     else:
         parts = [
-            f"**{config.get('policy')}**",
+            f"**{about['compared'] or config.get('policy')}**",
             f"{config.get('workload')}",
             f"{config.get('arrival') or 'default arrival'}",
             f"temperature {config.get('temperature', 1.0):g}",

@@ -7,7 +7,7 @@ import numpy as np
 
 from avlab.bench.base import Bar, Context, Measure, Result, Table
 from avlab.bench.product import DEPTH
-from avlab.bench.recovery import SHARE, WINDOW, phase_rates, recovery
+from avlab.bench.recovery import SHARE, WINDOW, Recovery, phase_rates, recovery
 from avlab.config import RunConfig
 from avlab.terminal import number
 
@@ -115,7 +115,7 @@ def judged(
         f"After a step, under {DEPTH}",
         ["to", "settled tokens/s", "steps until back", "refits until back", "least on the way"],
         [
-            [phase, number(each.settled, 1), _count(each.steps), _count(each.refits), f"{each.least:.0%}"]
+            [phase, *(["–"] * 4 if np.isnan(each.settled) else _row(each))]
             for phase, each in zip(phases[1:], steps, strict=True)
         ],
     )
@@ -135,6 +135,10 @@ def judged(
 
 def _bounds(run: Served, seconds: float) -> np.ndarray:
     return run.began + seconds * np.arange(len(KINDS) + 1)
+
+
+def _row(found: Recovery) -> list[str]:
+    return [number(found.settled, 1), _count(found.steps), _count(found.refits), f"{found.least:.0%}"]
 
 
 def _count(value: float) -> str:

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from avlab.bench.base import Bar, Context, Measure, Result, Table
 from avlab.bench.product import DEPTH
 from avlab.bench.rounds import half_width
@@ -57,7 +59,7 @@ def against_fixed(points: Sequence[Mapping[str, Any]]) -> tuple[dict[str, float]
         rates = (number(point["tokens_per_s"], 1) for point in (mine, best))
         on = "no" if mine["dominated"] else "yes"
         rows.append(
-            [mine["load"], *rates, best["arm"], f"{ratios[-1]:.3f}", f"{widths[-1]:.1f}", mine["repeats"], on]
+            [mine["load"], *rates, best["arm"], number(ratios[-1]), _known(widths[-1]), mine["repeats"], on]
         )
     columns = [
         "requests",
@@ -90,6 +92,10 @@ def cells(points: Sequence[Mapping[str, Any]]) -> list[Table]:
             table.rows.append([arm, *(number(found.get(load), 1) for load in loads)])
         tables.append(table)
     return tables
+
+
+def _known(value: float) -> str:
+    return number(value if np.isfinite(value) else None, 1)
 
 
 MEASURES = (Measure("frontier", "the frontier", BARS, measure, 95, alone=True),)

@@ -1,0 +1,22 @@
+"""How the tables of the A/B and Frontier pages show their columns: short names, explained on hover."""
+
+import streamlit as st
+
+_HELP = {
+    "tokens/s": "Output tokens of all requests together, in a second.",
+    "one user": "Tokens/s for one user: the median over requests.",
+    "p50, ms": "Time for an output token, milliseconds: the median.",
+    "p95, ms": "Time for an output token, milliseconds: 95 % of tokens come faster.",
+    "first, ms": "Time to the first token, milliseconds: the median.",
+}
+COLUMNS = {
+    "arm": st.column_config.TextColumn(width="medium"),
+    **{name: st.column_config.NumberColumn(format="%.1f", help=text) for name, text in _HELP.items()},
+    "tokens a step": st.column_config.NumberColumn(format="%.2f", help="For a request that gains any."),
+    "95 %, watched": st.column_config.TextColumn(
+        help="Holds at every round at once: look, and stop, whenever you like."
+    ),
+    "95 %, planned": st.column_config.TextColumn(
+        help="Holds for one look, at the end of a planned number of rounds."
+    ),
+}
