@@ -102,9 +102,7 @@ def draw() -> None:
         curves["every rule of the row"] = (_curve(target, draft, "maximum"), True)
         chart(
             figures.over_thresholds(THRESHOLDS, curves, cut), "any-curves", "The same for every threshold",
-            "At 0 everything is verified and at 1 nearly nothing, and both are harmless. Between them the red "
-            "lines show "
-            "what each cut costs.",
+            "At 0 everything is verified and nothing is bent. Above it the red lines show what each cut costs.",
         )  # fmt: skip
     lesson.formulas(FORMULAS)
 
