@@ -7,7 +7,7 @@ from rich.table import Table
 
 from avlab import run_command, terminal
 from avlab.config import default_database
-from avlab.terminal import number
+from avlab.ui.formats import number
 from avlab.vllm.attach_config import AttachConfig
 from avlab.vllm.unknown import cannot_know
 

@@ -15,7 +15,10 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 
 from avlab.ui.diagnosis import exploration
+from avlab.ui.formats import number
+from avlab.workers.messages import HEADLINE
 
+WHOLE_ID, SHORT_ID, WIDE = 36, 8, 110  # characters of a run's id; of a terminal with room for whole ones
 PLAIN_SECONDS = 10.0  # between two lines of progress where standard error is no terminal
 
 
@@ -104,11 +107,6 @@ class RunDisplay:
         return prefix + ", ".join(parts), min(share, 1.0), 1.0 if limits else None
 
 
-def number(value: float | None, digits: int = 3) -> str:
-    """A number for people; a dash where there is none."""
-    return "–" if value is None else f"{value:,.{digits}f}"
-
-
 def show_summary(summary: dict[str, Any]) -> None:
     """A run's summary as tables on standard output."""
     console = answers()
@@ -127,10 +125,7 @@ def show_summary(summary: dict[str, Any]) -> None:
         ("throughput", f"{number(summary['tokens_per_s'], 1)} tokens/s"),
         ("interactivity", f"{number(summary['tokens_per_s_per_user'], 1)} tokens/s for one user"),
         ("tokens per step", number(summary["tokens_per_step"])),
-        (
-            "served",
-            f"{summary['steps']:,} steps, {summary['tokens']:,} tokens, {summary['requests']:,} requests",
-        ),
+        ("served", served(summary)),
         ("slope", f"{number(summary['slope'])}; intercepts {intercepts}{refits}"),
         (
             "estimates",
@@ -148,6 +143,22 @@ def show_summary(summary: dict[str, Any]) -> None:
     for event in summary["events"]:
         if event["level"] != "info":
             console.print(f"{event['level']}: {event['text']}", markup=False)
+
+
+def served(summary: dict[str, Any]) -> str:
+    """What a run has served, the requests that it did not, and the steps that do not count as served."""
+    text = (
+        f"{summary['steps']:,} steps, {summary['tokens']:,} tokens, {summary['requests']:,} requests finished"
+    )
+    text += "".join(f", {summary[name]:,} {name}" for name in ("refused", "cancelled") if summary[name])
+    beside: dict[str, list[int]] = {}
+    for block in summary["blocks"]:
+        if block["kind"] not in HEADLINE and block["steps"]:
+            steps, tokens = beside.get(block["kind"], (0, 0))
+            beside[block["kind"]] = [steps + block["steps"], tokens + block["tokens"]]
+    for kind, (steps, tokens) in beside.items():
+        text += f"; not counted: {steps:,} steps, {tokens:,} tokens of kind {kind}"
+    return text
 
 
 def measures(values: dict[str, Any]) -> str:
@@ -177,19 +188,25 @@ def positions_table(positions: list[dict[str, Any]]) -> Table:
 
 
 def show_runs(runs: list[dict[str, Any]]) -> None:
-    """All runs as a table on standard output."""
+    """All runs as a table on standard output; their ids whole, or as the ends that `show` takes where it is narrow."""
     if not runs:
         answers().print("There are no runs yet: `avlab run` makes one.")
         return
+    console = answers()
+    id_length = WHOLE_ID if console.width >= WIDE else SHORT_ID
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     for name in ("run", "started", "state", "policy", "workload", "seconds", "steps", "tokens"):
         side: Literal["left", "right"] = "right" if name in ("seconds", "steps", "tokens") else "left"
-        table.add_column(name, justify=side)
+        told = name in ("policy", "workload")  # what may be folded where the terminal is narrow; never the id
+        least = id_length if name == "run" else None
+        table.add_column(name, justify=side, no_wrap=not told, overflow="fold", min_width=least)
     for run in runs:
         begun = datetime.fromtimestamp(run["started"]).strftime("%Y-%m-%d %H:%M")
         counts = (number(run["duration_s"], 0), f"{run['steps']:,}", f"{run['tokens']:,}")
-        table.add_row(run["run_id"], begun, run["state"], run["policy"], run["workload"], *counts)
-    answers().print(table)
+        table.add_row(
+            run["run_id"][-id_length:], begun, run["state"], run["policy"], run["workload"], *counts
+        )
+    console.print(table)
 
 
 def fail(sentence: str) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 from rich.table import Table
 
 from avlab.experiments.words import verdict
-from avlab.terminal import RunDisplay, answers, number
+from avlab.terminal import RunDisplay, answers
+from avlab.ui.formats import number
 
 LEDGER = {
     "draft_ms": "drafting, ms",

@@ -6,6 +6,7 @@ are `pyarrow.Table`s. "Headline" rates count only blocks of kind "serve": wash-o
 windows, the playground and audits are left out.
 """
 
+from avlab.workers.messages import HEADLINE
 from store.experiments import (
     arm_ledger,
     block_rates,
@@ -16,7 +17,7 @@ from store.experiments import (
     user_times,
 )
 from store.playground import generation_steps, generations
-from store.runs import HEADLINE, block_list, blocks, describe, find_run, run_list, runs
+from store.runs import block_list, blocks, describe, find_run, run_list, runs
 from store.summary import calibration_sums, interactivity, measures, position_totals, run_summary
 from store.traces import (
     admitted_lengths,

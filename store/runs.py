@@ -7,10 +7,13 @@ import duckdb
 import numpy as np
 
 from avlab.policies import load_of, unlabelled
+from avlab.workers.messages import HEADLINE
 from store.database import LAST_STATE
 from store.errors import UnknownRun
 
-HEADLINE = ("serve",)  # the kinds of block that count in a headline rate
+# by how requests ended: those served to their end, those that nobody could serve, those that a run's end cut off
+ENDINGS = """count(*) FILTER (finish IN ('end', 'length')) AS requests,
+    count(*) FILTER (finish = 'refused') AS refused, count(*) FILTER (finish = 'cancelled') AS cancelled"""
 # of requests: that the playground did not hold, and that are not its own
 UNHELD = """NOT EXISTS (
     SELECT 1 FROM (
@@ -78,30 +81,35 @@ def find_run(con: duckdb.DuckDBPyConnection, text: str) -> str:
 def runs(con: duckdb.DuckDBPyConnection, deleted: bool = False) -> list[dict]:
     """All runs, newest first: run_id, state ("running", "finished", "stopped", "failed", "cut short"),
     reason, started (seconds since the epoch), duration_s, kind, policy, workload, arrival, target, drafter,
-    K, steps, tokens, requests, notes. Deleted ones only if asked for.
+    K, steps, tokens, requests (served to their end), refused, cancelled, notes. All counts are over blocks of kind
+    "serve", as in `run_summary`. Deleted ones only if asked for.
     """
     owned = _is_owned(con)
     answer = rows(
         con,
         f"""
-        WITH counted AS (
-            SELECT run, count(*) AS steps, sum(tokens) AS tokens, max(time) AS time FROM steps GROUP BY run
+        WITH headline AS (SELECT run, block, arm, workload FROM blocks WHERE kind IN $headline
+        ), lasted AS (SELECT run, max(time) AS time FROM steps GROUP BY run
+        ), counted AS (
+            SELECT run, count(*) AS steps, sum(tokens) AS tokens FROM steps SEMI JOIN headline USING (run, block)
+            GROUP BY run
         ), served AS (
             SELECT run, list(DISTINCT arm ORDER BY arm) AS arms, arg_max(workload, block) AS workload
-            FROM blocks WHERE kind IN $headline GROUP BY run
-        ), asked AS (SELECT run, count(*) AS requests FROM requests GROUP BY run
+            FROM headline GROUP BY run
+        ), asked AS (SELECT run, {ENDINGS} FROM requests SEMI JOIN headline USING (run, block) GROUP BY run
         ), noted AS (
             SELECT run, list(text ORDER BY rowid) AS notes FROM events
             WHERE origin = 'lab' AND kind = 'note' GROUP BY run
         )
         SELECT run::VARCHAR AS run_id, state, reason, wall AS started,
-            greatest(counted.time, last.time) AS duration_s, kind, served.arms AS arms, plan.arms AS plan,
+            greatest(lasted.time, last.time) AS duration_s, kind, served.arms AS arms, plan.arms AS plan,
             workload, config, target, drafter, K,
             coalesce(steps, 0) AS steps, coalesce(tokens, 0)::BIGINT AS tokens,
-            coalesce(requests, 0) AS requests, coalesce(notes, []) AS notes
-        FROM runs LEFT JOIN ({LAST_STATE}) AS last USING (run) LEFT JOIN counted USING (run)
-            LEFT JOIN served USING (run) LEFT JOIN asked USING (run) LEFT JOIN noted USING (run)
-            LEFT JOIN experiments AS plan USING (run)
+            coalesce(requests, 0) AS requests, coalesce(refused, 0) AS refused,
+            coalesce(cancelled, 0) AS cancelled, coalesce(notes, []) AS notes
+        FROM runs LEFT JOIN ({LAST_STATE}) AS last USING (run) LEFT JOIN lasted USING (run)
+            LEFT JOIN counted USING (run) LEFT JOIN served USING (run) LEFT JOIN asked USING (run)
+            LEFT JOIN noted USING (run) LEFT JOIN experiments AS plan USING (run)
         WHERE (run IN ({DELETED})) = $deleted ORDER BY run DESC
         """,
         {"headline": list(HEADLINE), "deleted": deleted},

@@ -7,7 +7,8 @@ import numpy as np
 
 from avlab.policies import Arm, PolicyError
 from avlab.speculation.calibration import BINS, FIELDS, Scores, scores
-from store.runs import HEADLINE, UNHELD, blocks, describe, plain, rows
+from avlab.workers.messages import HEADLINE
+from store.runs import ENDINGS, UNHELD, blocks, describe, plain, rows
 from store.traces import events_since
 from store.watching import watched
 
@@ -90,9 +91,9 @@ def interactivity(
 def run_summary(con: duckdb.DuckDBPyConnection, run: str, arm: str | None = None) -> dict:
     """What `avlab show --json` prints of a run, or of one arm of it. JSON-safe; None where undefined.
 
-    Rates are over blocks of kind "serve". `ece`, `log_loss`, `brier`, `auc` are those of the source that the
-    policy decides by; `raw_ece` that of the maximum probability used as it is. `exploration` is None where nothing was
-    explored. Raises UnknownRun.
+    Rates and counts are over blocks of kind "serve"; `requests` are those served to their end. `ece`, `log_loss`,
+    `brier`, `auc` are those of the source that the policy decides by; `raw_ece` that of the maximum probability used
+    as it is. `exploration` is None where nothing was explored. Raises UnknownRun.
     """
     described = describe(con, run)
     all_blocks = blocks(con, run)
@@ -123,7 +124,7 @@ def run_summary(con: duckdb.DuckDBPyConnection, run: str, arm: str | None = None
         "K": described["K"],
         "steps": sum(b["steps"] for b in served),
         "tokens": tokens,
-        "requests": _finished(con, run, [b["block"] for b in served]),
+        **_endings(con, run, [b["block"] for b in served]),
         "tokens_per_s": tokens / seconds if seconds > 0 else None,
         "tokens_per_s_per_user": interactivity(con, run, arm=arm),
         "tokens_per_step": tokens / emitting if emitting else None,
@@ -151,9 +152,10 @@ def _source(arms: list[str]) -> str | None:
     return sources.pop() if len(sources) == 1 else None
 
 
-def _finished(con: duckdb.DuckDBPyConnection, run: str, chosen: list[int]) -> int:
-    sql = "SELECT count(*) FROM requests WHERE run = ?::UUID AND block IN ?"
-    return con.execute(sql, [run, chosen]).fetchall()[0][0]
+def _endings(con: duckdb.DuckDBPyConnection, run: str, chosen: list[int]) -> dict:
+    """Requests of these blocks by how they ended: requests (served to their end), refused, cancelled."""
+    sql = f"SELECT {ENDINGS} FROM requests WHERE run = $run::UUID AND block IN $blocks"
+    return rows(con, sql, {"run": run, "blocks": chosen})[0]
 
 
 def _coefficients(con: duckdb.DuckDBPyConnection, run: str, arms: list[str]) -> dict:

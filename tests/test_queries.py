@@ -38,7 +38,8 @@ def test_headline_rates_count_only_what_was_served(lab):
     # 20 served steps of 0.1 s with 8 tokens each; the wash-out and the window (400 tokens a step) do not
     assert summary["tokens_per_s"] == pytest.approx(80.0)
     assert summary["tokens_per_step"] == pytest.approx(2.0)
-    assert (summary["steps"], summary["tokens"], summary["requests"]) == (20, 160, 4)
+    assert (summary["steps"], summary["tokens"], summary["requests"]) == (20, 160, 3)
+    assert (summary["refused"], summary["cancelled"]) == (0, 1)
     assert summary["tokens_per_s_per_user"] == pytest.approx(17.5)  # of 10, 15, 20 and 50
     assert summary["ledger_ms"] == {
         "draft": 10.0, "verify": 60.0, "sample": 15.0, "decide": 5.0, "report": 2.0, "idle": 8.0
@@ -51,6 +52,17 @@ def test_headline_rates_count_only_what_was_served(lab):
     assert (summary["target"], summary["drafter"], summary["K"]) == ("tiny-target", "tiny-drafter", 3)
     assert [b["tokens"] for b in summary["blocks"]] == [80, 160, 4000]
     assert [e["kind"] for e in summary["events"]] == ["note from worker", "finished"]
+
+
+def test_the_list_counts_what_the_summary_counts(lab):
+    ends = ["end", "length", "length", "refused", "refused", "refused", "cancelled"]
+    done = [frames.request(10 + n, block=1, finish=finish) for n, finish in enumerate(ends)]
+    beside = [frames.request(20, block=0), frames.request(21, block=2, finish="refused")]
+    con, run = lab(*frames.whole_run()[:-1], *done, *beside, frames.bye())
+    listed, summary = queries.runs(con)[0], queries.run_summary(con, run)
+    assert (summary["requests"], summary["refused"], summary["cancelled"]) == (6, 3, 1)
+    for name in ("steps", "tokens", "requests", "refused", "cancelled", "duration_s"):
+        assert listed[name] == summary[name], name
 
 
 def test_coefficients_are_those_of_the_last_refit(lab):
@@ -184,7 +196,7 @@ def test_runs_are_listed_newest_first_and_found_by_part_of_the_id(lab):
     con, _ = lab(frames.hello(config={"policy": "fixed:2", "workload": "code"}), run=old)
     first, second = queries.runs(con)
     assert (first["run_id"], second["run_id"]) == (new, old)
-    assert (first["steps"], first["tokens"], first["requests"]) == (40, 4240, 3)
+    assert (first["steps"], first["tokens"], first["requests"]) == (20, 160, 3)
     assert (second["state"], second["policy"], second["workload"], second["steps"]) == (
         "running",
         "fixed:2",

@@ -139,7 +139,7 @@ def test_stored_file_of_each_version_still_reads(stored, tmp_path):
     with Database(path) as database:
         con = database.cursor()
         (run,) = queries.runs(con)
-        assert (run["state"], run["steps"], run["requests"]) == ("finished", 40, 3)
+        assert (run["state"], run["steps"], run["requests"]) == ("finished", 20, 3)
         summary = queries.run_summary(con, run["run_id"])
         assert summary["tokens_per_s"] == pytest.approx(80.0)
         assert summary["slope"] == 0.8

@@ -33,12 +33,18 @@ def plain(measures: list[Measure], outcomes: list[Outcome]) -> dict[str, dict[st
 
 def cells(bar: Bar, value: float | None, problem: str) -> list[str]:
     """Measure, value, bar, unit, met, as text."""
-    limit = "" if bar.bar is None else f"{'≤' if bar.sense == '<=' else '≥'} {number(bar.bar)}"
+    limit = "" if bar.bar is None else f"{'≤' if bar.sense == '<=' else '≥'} {significant(bar.bar)}"
     met = {True: "yes", False: "no", None: ""}[bar.met(value)]
-    return [bar.title, problem or "not measured" if value is None else number(value), limit, bar.unit, met]
+    return [
+        bar.title,
+        problem or "not measured" if value is None else significant(value),
+        limit,
+        bar.unit,
+        met,
+    ]
 
 
-def number(value: Any) -> str:
+def significant(value: Any) -> str:
     """Three or four digits; whole numbers whole."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
@@ -125,7 +131,7 @@ def markdown(table: Table) -> str:
     """A table as Markdown."""
 
     def row(values: list) -> str:
-        return "| " + " | ".join(number(value).replace("|", "\\|") for value in values) + " |"
+        return "| " + " | ".join(significant(value).replace("|", "\\|") for value in values) + " |"
 
     rule = "| " + " | ".join("---" for _ in table.columns) + " |"
     return "\n".join([row(table.columns), rule, *map(row, table.rows)])

@@ -7,8 +7,7 @@ import numpy as np
 
 from avlab.figures.base import Columns
 from avlab.speculation.saving import saved_ms
-
-HEADLINE = "serve"  # the kind of block that headline numbers are of
+from avlab.workers.messages import HEADLINE
 
 
 def arrays(columns: Mapping[str, Sequence]) -> dict[str, np.ndarray]:
@@ -22,9 +21,9 @@ def median(values: np.ndarray) -> float | None:
     return float(np.median(known)) if len(known) else None
 
 
-def served(rows: Columns, blocks: Iterable[Mapping[str, Any]], kind: str = HEADLINE) -> np.ndarray:
-    """Which rows belong to blocks of this kind."""
-    chosen = [block["block"] for block in blocks if block["kind"] == kind]
+def served(rows: Columns, blocks: Iterable[Mapping[str, Any]], kinds: Sequence[str] = HEADLINE) -> np.ndarray:
+    """Which rows belong to blocks of these kinds."""
+    chosen = [block["block"] for block in blocks if block["kind"] in kinds]
     return np.isin(rows["block"], chosen) if len(rows.get("block", ())) else np.zeros(0, bool)
 
 
@@ -49,7 +48,7 @@ def headline(steps: Columns, blocks: Iterable[Mapping[str, Any]]) -> dict[str, A
 
 def untrimmed(steps: Columns, blocks: Iterable[Mapping[str, Any]]) -> tuple[int, int]:
     """What windows of full verification gave: their steps so far, and the labels in them."""
-    kept = served(steps, blocks, "window")
+    kept = served(steps, blocks, ("window",))
     return (int(steps["steps"][kept].sum()), int(steps["labelled"][kept].sum())) if len(kept) else (0, 0)
 
 

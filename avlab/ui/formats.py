@@ -6,7 +6,7 @@ from datetime import datetime
 DASH = "–"
 
 
-def number(value: float | None, digits: int = 1, unit: str = "") -> str:
+def number(value: float | None, digits: int = 3, unit: str = "") -> str:
     """A number with a fixed number of digits and thousands apart."""
     if value is None or not math.isfinite(value):
         return DASH

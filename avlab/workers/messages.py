@@ -52,6 +52,9 @@ class CostProfile(Message, frozen=True, tag=_snake):
     cost_hash: str
 
 
+HEADLINE = ("serve",)  # the kinds of block that headline numbers are of
+
+
 class Block(Message, frozen=True, tag=_snake):
     """A run of steps under one policy begins."""
 

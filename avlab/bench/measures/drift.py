@@ -9,7 +9,7 @@ from avlab.bench.base import Bar, Context, Measure, Result, Table
 from avlab.bench.product import DEPTH
 from avlab.bench.recovery import SHARE, WINDOW, Recovery, phase_rates, recovery
 from avlab.config import RunConfig
-from avlab.terminal import number
+from avlab.ui.formats import number
 
 KINDS = ("verse", "tool_calls", "verse", "tool_calls")
 LOADS = (4, 64, 64, 4)  # with KINDS: every kind under every load, and each change of either on its own

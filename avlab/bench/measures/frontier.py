@@ -8,7 +8,7 @@ import numpy as np
 from avlab.bench.base import Bar, Context, Measure, Result, Table
 from avlab.bench.product import DEPTH
 from avlab.bench.rounds import half_width
-from avlab.terminal import number
+from avlab.ui.formats import number
 
 LOADS = (1, 2, 4, 8, 16, 32, 64)
 LIMIT = 1200.0  # seconds, of all runs together

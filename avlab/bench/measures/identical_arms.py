@@ -3,7 +3,7 @@
 from avlab.bench.base import Bar, Context, Measure, Result, Table
 from avlab.bench.rounds import half_width
 from avlab.experiments.plan import make_plan
-from avlab.terminal import number
+from avlab.ui.formats import number
 
 ARM, REQUESTS = "fixed:5", 16
 LIMIT = 360.0  # seconds, of all runs together
