@@ -35,8 +35,8 @@ def draw() -> None:
     lesson.head(
         "6 · What it does to text",
         "Write the same answers under both rules, then raise or lower the threshold and see which measures notice.",
-        "An unsound rule writes text that the target finds likelier than its own; log-probability plus entropy is 0 "
-        "for a faithful sampler, and betrays it.",
+        "The drawn-token rule writes text that the target finds likelier than its own; log-probability plus entropy "
+        "is 0 for a faithful sampler, and betrays it.",
     )
     columns = st.columns([2, 2, 2, 2, 2])
     sound = columns[0].selectbox("Sound rule", SOUND, key="text-sound", bind="query-params")
