@@ -1,6 +1,12 @@
 # Everything runs from .venv in this folder; `make run` and `make test` install what they need on a fresh machine.
 PYTHON ?= python3
+ifdef GPU  # make run GPU=1: the same lab with vLLM, in an environment of its own
+VENV := .venv-gpu
+REQUIREMENTS := requirements-gpu.txt
+else
 VENV := .venv
+REQUIREMENTS := requirements.txt
+endif
 BIN := $(VENV)/bin
 ARGS ?=
 AUDITED := adaptive adaptive:raw fixed:2 maximum:0.2 budget:earlier drawn:0.2 budget:same-step noise:correction
@@ -55,8 +61,8 @@ $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "avlab needs Python 3.11 or newer.")'
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.installed: requirements.txt pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet -r requirements.txt
+$(VENV)/.installed: $(REQUIREMENTS) requirements-common.txt pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet -r $(REQUIREMENTS)
 	$(BIN)/python -m pip install --quiet --no-deps --editable .
 	touch $@
 
