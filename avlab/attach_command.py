@@ -62,7 +62,7 @@ def show_watched(summary: dict[str, Any]) -> None:
         ("tokens per step", number(summary["tokens_per_step"])),
         ("first token", f"{number(watched.get('first_token_ms'), 0)} ms, mean"),
         ("later outputs", f"{number(watched.get('later_output_ms'), 1)} ms apart, mean"),
-        ("engine's step", f"{number(watched.get('engine_step_ms'), 1)} ms, idle time included"),
+        ("engine steps", f"{number(watched.get('engine_steps_per_s'), 1)} a second and engine"),
         ("requests ended", number(watched.get("finished"), 0)),
         ("accepted / scheduled", number(watched.get("accepted_per_scheduled"))),
         ("tokens per draft", number(watched.get("tokens_per_draft"))),

@@ -25,7 +25,7 @@ def position_totals(
     con: duckdb.DuckDBPyConnection, run: str, kinds=HEADLINE, arm: str | None = None
 ) -> list[dict]:
     """By position, over blocks of these kinds (and this arm): position, scheduled, admitted, accepted,
-    labelled, conditional_acceptance (accepted / labelled); None where a watched server does not tell.
+    labelled, conditional_acceptance (accepted / labelled); None where a watched server did not always tell.
     """
     return plain(
         rows(
@@ -36,9 +36,12 @@ def position_totals(
                     unnest(admitted) AS admitted, unnest(accepted) AS accepted, unnest(labelled) AS labelled
                 FROM steps WHERE run = $run::UUID AND block IN $blocks
             )
-            SELECT position, sum(scheduled)::BIGINT AS scheduled, sum(admitted)::BIGINT AS admitted,
-                sum(accepted)::BIGINT AS accepted, sum(labelled)::BIGINT AS labelled,
-                sum(accepted) / nullif(sum(labelled), 0) AS conditional_acceptance
+            SELECT position, CASE WHEN count(scheduled) = count(*) THEN sum(scheduled)::BIGINT END AS scheduled,
+                CASE WHEN count(admitted) = count(*) THEN sum(admitted)::BIGINT END AS admitted,
+                sum(accepted)::BIGINT AS accepted,
+                CASE WHEN count(labelled) = count(*) THEN sum(labelled)::BIGINT END AS labelled,
+                CASE WHEN count(labelled) = count(*)
+                    THEN sum(accepted) / nullif(sum(labelled), 0) END AS conditional_acceptance
             FROM slots GROUP BY position ORDER BY position
             """,
             {"run": run, "blocks": _chosen_blocks(con, run, kinds, arm)},

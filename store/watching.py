@@ -50,8 +50,9 @@ def watched(con: duckdb.DuckDBPyConnection, run: str) -> dict | None:
     """A watched server over the whole run, all engines together and each; None for a run that watched none.
 
     engines: a list of model, engine, and sums. Of all: accepted_per_scheduled (vLLM's acceptance rate),
-    tokens_per_draft (1 + accepted / drafts), first_token_ms and later_output_ms (means), engine_step_ms (of an engine),
-    positions: accepted at each position by draft, vLLM's acceptance by position. None where a number is not told.
+    tokens_per_draft (1 + accepted / drafts), first_token_ms and later_output_ms (means), engine_steps_per_s (of one
+    engine), positions: accepted at each position by draft, vLLM's acceptance by position. None where a number is not
+    told.
     """
     names = ", ".join(f"sum({name})::DOUBLE AS {name}" for name in SUMS)
     engines = rows(
@@ -79,7 +80,7 @@ def watched(con: duckdb.DuckDBPyConnection, run: str) -> dict | None:
             "scheduled_per_draft": _ratio(sums["draft_tokens"], sums["drafts"]),
             "first_token_ms": _ratio(sums["first_token_seconds"], sums["first_tokens"], 1e3),
             "later_output_ms": _ratio(sums["later_seconds"], sums["later_outputs"], 1e3),
-            "engine_step_ms": _ratio(sums["seconds"], sums["engine_steps"], 1e3),
+            "engine_steps_per_s": _ratio(sums["engine_steps"], sums["seconds"]),
             "finished": sums["finished"],
             "positions": [_ratio(row["accepted"], sums["drafts"]) for row in accepted],
         }

@@ -433,3 +433,22 @@ def test_what_the_watcher_raises_is_ours():
 
     for error in (AttachError("a"), ServerError("b"), MetricsError("c")):
         assert is_ours(error)
+
+
+def test_conditional_acceptance_is_told_only_where_every_interval_tells_it(tmp_path):
+    """Drafts of several lengths: some intervals happen to hold full ones only. Their parts must not be mixed."""
+    path = tmp_path / "lab.duckdb"
+    with serving() as server, Lab(path) as lab:
+        run = lab.run({"url": server.url, "interval": 0.2, "verification": "fixed"}, kind="attach")
+        server.answers["/metrics"] = metrics_text(100, 40, (30, 10), K=2)
+        until(lambda: lab.tally.snapshot()["steps"] >= 1)
+        text = metrics_text(200, 80, (60, 20), K=2)
+        server.answers["/metrics"] = text.replace(" 160.0", " 141.0")
+        until(lambda: lab.tally.snapshot()["tokens"] >= 100)
+        tally = lab.tally.snapshot()
+        lab.stop()
+        told = lab.show(run)
+    assert tally["conditional_acceptance"] == []
+    for row in told["positions"]:
+        assert row["scheduled"] is row["labelled"] is row["conditional_acceptance"] is None
+    assert told["watched"]["accepted_per_scheduled"] == pytest.approx(40 / 61)

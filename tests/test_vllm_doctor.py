@@ -224,7 +224,7 @@ def test_settings_of_a_running_server_are_those_of_its_command():
         "parallel_config": {"tensor_parallel_size": 2},
         "scheduler_config": {"max_num_seqs": 64, "max_num_batched_tokens": 8192},
         "compilation_config": {
-            "cudagraph_mode": "CUDAGraphMode.FULL_AND_PIECEWISE",
+            "cudagraph_mode": [2, 1],
             "max_cudagraph_capture_size": 512,
         },
         "attention_config": {"backend": "FLASH_ATTN"},

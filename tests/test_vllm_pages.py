@@ -96,10 +96,10 @@ def rows(**columns):
 def test_numbers_of_several_engines():
     numbers = watched.headline(rows())
     assert numbers["tokens_per_s"] == 100.0 and numbers["accepted_per_scheduled"] == 0.5
-    assert (numbers["later_output_ms"], numbers["first_token_ms"], numbers["engine_step_ms"]) == (
+    assert (numbers["later_output_ms"], numbers["first_token_ms"], numbers["engine_steps_per_s"]) == (
         50.0,
         150.0,
-        100.0,
+        10.0,
     )
     assert (numbers["tokens_per_draft"], numbers["running"], numbers["waiting"]) == (2.0, 4.0, 2.0)
     assert watched.position_shares(rows()) == [0.8, 0.2]

@@ -14,7 +14,7 @@ NO_DRAFTS = "No drafts were counted."
 
 
 def headline(samples: Columns) -> dict[str, float | None]:
-    """Over all engines: tokens_per_s, later_output_ms, first_token_ms, engine_step_ms (of an engine),
+    """Over all engines: tokens_per_s, later_output_ms, first_token_ms, engine_steps_per_s (of one engine),
     accepted_per_scheduled, tokens_per_draft; running and waiting now. None where it is not told.
     """
     if not len(samples.get("step", ())):
@@ -22,7 +22,7 @@ def headline(samples: Columns) -> dict[str, float | None]:
             "tokens_per_s",
             "later_output_ms",
             "first_token_ms",
-            "engine_step_ms",
+            "engine_steps_per_s",
             "accepted_per_scheduled",
         )
         return dict.fromkeys((*names, "tokens_per_draft", "running", "waiting"))
@@ -40,7 +40,7 @@ def headline(samples: Columns) -> dict[str, float | None]:
         "tokens_per_s": _over(sums["tokens"] * engines, sums["seconds"]),
         "later_output_ms": _over(1e3 * sums["later_seconds"], sums["later_outputs"]),
         "first_token_ms": _over(1e3 * sums["first_token_seconds"], sums["first_tokens"]),
-        "engine_step_ms": _over(1e3 * sums["seconds"], sums["engine_steps"]),
+        "engine_steps_per_s": _over(sums["engine_steps"], sums["seconds"]),
         "accepted_per_scheduled": _over(sums["accepted"], sums["draft_tokens"]),
         "tokens_per_draft": None if drafted is None else 1 + drafted,
         "running": float(samples["running"][now].sum()),
@@ -118,7 +118,7 @@ def engines(samples: Columns) -> list[dict[str, Any]]:
                 "running": sums["running"],
                 "cache in use": float(mine["cache_usage"][-1]),
                 "accepted / scheduled": sums["accepted_per_scheduled"],
-                "ms a step": sums["engine_step_ms"],
+                "steps/s": sums["engine_steps_per_s"],
             }
         )
     return found

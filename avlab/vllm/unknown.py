@@ -19,8 +19,8 @@ def cannot_know(adaptive: bool | None, speculates: bool, told: bool) -> list[str
         )
     else:
         found.append(
-            "Verification is fixed, so what was scheduled was verified. Positions behind an accepted end of text count "
-            "as accepted here, unlike in the lab's own runs."
+            "Verification is fixed, so what was scheduled was verified. Positions behind an accepted end of text, or "
+            "beyond a request's limit, count as accepted here, unlike in the lab's own runs."
         )
     if speculates:
         found.append(

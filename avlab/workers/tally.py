@@ -23,6 +23,7 @@ class Tally:
         self.admitted: list[int] = []
         self.accepted: list[int] = []
         self.labelled: list[int] = []
+        self.untold: set[str] = set()  # which of these a watched server does not always tell
         self.warnings: deque[str] = deque(maxlen=100)
         self._begin: float | None = None  # of serving, on the run's clock
         self._time = 0.0
@@ -52,7 +53,10 @@ class Tally:
         self.emitting += step.emitting
         self.running, self.waiting, self._time = step.running, step.waiting, step.time
         for name in ("scheduled", "admitted", "accepted", "labelled"):
-            mine, counts = getattr(self, name), getattr(step, name) or ()
+            mine, counts = getattr(self, name), getattr(step, name)
+            if counts is None:
+                self.untold.add(name)
+                continue
             mine.extend([0] * (len(counts) - len(mine)))
             for k, count in enumerate(counts):
                 mine[k] += count
@@ -66,7 +70,8 @@ class Tally:
         seconds = self._time - begin if begin is not None else 0.0
         recent = list(self._recent)
         span = now - recent[0][0] if recent else 0.0
-        conditional = [a / n if n else None for a, n in zip(self.accepted, self.labelled, strict=False)]
+        labelled = () if "labelled" in self.untold else self.labelled
+        conditional = [a / n if n else None for a, n in zip(self.accepted, labelled, strict=False)]
         return {
             "state": self.state,
             "policy": self.arm,

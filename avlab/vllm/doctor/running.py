@@ -32,7 +32,11 @@ def examine_running(server: Server, traffic: Traffic | None = None) -> list[Find
     settings = from_server(info["vllm_config"], info.get("vllm_env") or {}, version or "")
     checkpoint = checkpoint_of(settings.model, settings.draft_model)
     told = examine(settings, Machine(), checkpoint, traffic)
-    found += [each for each in told if each.verdict == "warns" or each.gate in OF_SETTINGS]
+    found += [
+        each
+        for each in told
+        if each.verdict == "warns" or (each.gate in OF_SETTINGS and each.verdict == "passes")
+    ]
     return ordered(found)
 
 
