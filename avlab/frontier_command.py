@@ -45,11 +45,13 @@ def _frontier(own: dict[str, Any], settings: dict[str, Any], as_json: bool) -> N
         with terminal_ab.FrontierDisplay(rest, Watch(lambda: served.frontier(slo))) as display:
             if earlier:
                 display.say(
-                    f"Goes on from {len(earlier)} earlier run(s): {rest.rounds} of {plan.rounds} repeats to go."
+                    f"Goes on from where it was stopped: {rest.rounds} of {plan.rounds} repeats to go."
                 )
             progress = run_command.follow(served, display, interrupts)
         if progress["status"]["outcome"] != "failed" or progress["tally"]["steps"]:
             _show(served.frontier(slo), as_json)
+        if interrupts.count:
+            terminal.errors().print("Stopped: the same command goes on from here.")
         run_command.end(progress["status"], interrupts)
 
 

@@ -155,7 +155,9 @@ def _ab(answer: Mapping[str, Any]) -> tuple[list[str], list[Chart]]:
 def _frontier(answer: Mapping[str, Any]) -> tuple[list[str], list[Chart]]:
     parts = [f"<p>{html.escape(sentence)}</p>" for sentence in answer["sentences"]]
     parts.append(_table(frontier.table(answer["points"])))
-    reading = "Up and to the right is better; faint points are dominated. Bars: 95 % over repeats."
+    reading = (
+        "Up and to the right is better; faint points are dominated. Bars: 95 % over repeats, from three on."
+    )
     return parts, [("Throughput against interactivity", reading, frontier.frontier(answer["points"]))]
 
 

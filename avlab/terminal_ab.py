@@ -30,6 +30,7 @@ USERS = {
     "p95_tpot_ms": "ms a token\np95",
     "p50_ttft_ms": "ms to first\np50",
 }
+LEARNING = " (adaptive arms learn first)"
 
 
 class Pace:
@@ -52,6 +53,11 @@ class Pace:
         return f", about {seconds / 60:.0f} min to go" if seconds >= 90 else f", about {seconds:.0f} s to go"
 
 
+def _learns(plan: Any) -> bool:
+    """Whether arms serve before the first round."""
+    return plan.learn > 0 and any(arm.startswith("adaptive") for arm in plan.arms)
+
+
 class ABDisplay(RunDisplay):
     """Progress in rounds, and the verdict so far."""
 
@@ -65,7 +71,8 @@ class ABDisplay(RunDisplay):
         answer = self._ask()
         done, rounds = (answer["rounds"] if answer else 0), self._plan.rounds
         if not done:
-            return f"round 1 of {rounds}, {tally['policy']}", 0.0, float(rounds)
+            first = LEARNING if _learns(self._plan) else ""
+            return f"round 1 of {rounds}{first}, {tally['policy']}", 0.0, float(rounds)
         said = " ".join(verdict(result, answer["plan"]) for result in answer["results"])
         return f"{done} of {rounds} rounds{self._pace(done, rounds)}. {said}", float(done), float(rounds)
 
@@ -130,7 +137,7 @@ class FrontierDisplay(RunDisplay):
 
     def __init__(self, plan: Any, ask: Callable[[], dict[str, Any] | None]):
         super().__init__({})
-        self._cells, self._ask = plan.rounds * len(plan.arms), ask
+        self._cells, self._learns, self._ask = plan.rounds * len(plan.arms), _learns(plan), ask
         self._before: int | None = None
         self._pace = Pace()
 
@@ -142,13 +149,17 @@ class FrontierDisplay(RunDisplay):
             self._before = answer["cells"][0]
         done = answer["cells"][0] - self._before
         rate = number(tally["recent_tokens_per_s"], 0)
-        text = f"{done} of {self._cells} cells{self._pace(done, self._cells)}; {tally['policy']}: {rate} tokens/s"
+        first = LEARNING if self._learns and not done else self._pace(done, self._cells)
+        text = f"{done} of {self._cells} cells{first}; {tally['policy']}: {rate} tokens/s"
         return text, done, self._cells
 
 
 def show_frontier(answer: dict[str, Any]) -> None:
     """Every cell of a frontier, and who is on it, on standard output."""
     console = answers()
+    if not answer["points"]:
+        console.print("No cell has been measured.")
+        return
     for sentence in answer["sentences"]:
         console.print(sentence, markup=False, soft_wrap=True)
     table = _table(
@@ -157,7 +168,7 @@ def show_frontier(answer: dict[str, Any]) -> None:
     for point in answer["points"]:
         spans = [
             "–"
-            if point[f"{name}_low"] is None
+            if point[f"{name}_low"] is None or point[f"{name}_high"] is None
             else f"{point[f'{name}_low']:,.1f} to {point[f'{name}_high']:,.1f}"
             for name in ("tokens_per_s", "interactivity")
         ]

@@ -64,7 +64,7 @@ def draw() -> None:
     chart(
         frontier.frontier(points, scaled(published, points)), "frontier-cells", "Throughput against interactivity",
         "Up and to the right is better; numbers are requests under way. Faint points are dominated: another one is, "
-        "bars aside, at least as good in both. Bars: 95 % over repeats."
+        "bars aside, at least as good in both. Bars: 95 % over repeats, from three on."
         + (" Dotted: published, with its no-speculation point laid on ours; only shapes compare." if published else ""),
     )  # fmt: skip
     if points:

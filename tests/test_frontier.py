@@ -35,6 +35,7 @@ def test_a_frontier_goes_on_where_it_was_stopped(tmp_path):
         }
         one = lab.run(config, first)
         assert lab.supervisor.wait(120) and not lab.supervisor.status().error
+        assert all(point["tokens_per_s_low"] is None for point in lab.frontier(one)["points"])
         rest = lab.plan_frontier(config, whole)
         assert rest["runs"] == [one] and rest["plan"]["rounds"] == 2
         other = lab.run(config, rest["plan"])

@@ -29,6 +29,8 @@ LOADS = (1, 2, 4, 8, 16, 32, 64)
 ARMS = ("adaptive", "fixed:1", "fixed:3", "fixed:5", "fixed:7", "none")
 PUBLISHED = Path(__file__).with_name("published_frontier.csv")
 MOST_CELLS = 200
+LEAST_REPEATS = 3  # behind an interval: with two, Student's is some hundred times wider than they are apart
+NO_INTERVAL = statistics.Interval(-np.inf, np.inf)
 
 
 class FrontierFileError(ValueError):
@@ -90,8 +92,8 @@ def missing(con: duckdb.DuckDBPyConnection, runs: Iterable[str], plan: Experimen
 
 def points(con: duckdb.DuckDBPyConnection, runs: Sequence[str]) -> list[dict[str, Any]]:
     """A row a cell over these runs of one frontier: arm, load, repeats; tokens_per_s and interactivity with their low
-    and high (Student's 95 % interval over repeats; None below two); p50_tpot_ms, p95_tpot_ms, p50_ttft_ms ledger (both
-    of the newest run); dominated: another point is at least as good in both, and better in one.
+    and high (Student's 95 % interval over repeats; None below three); p50_tpot_ms, p95_tpot_ms, p50_ttft_ms, ledger
+    (both of the newest run); dominated: another point is at least as good in both, and better in one.
     """
     blocks = [block for run in runs for block in queries.block_rates(con, run, FINISHED)]
     users: dict[str, dict] = {}
@@ -111,7 +113,7 @@ def points(con: duckdb.DuckDBPyConnection, runs: Sequence[str]) -> list[dict[str
             }
             for name in ("tokens_per_s", "interactivity"):
                 log = np.log([block[name] for block in mine])
-                ends = statistics.fixed_sample(log)
+                ends = statistics.fixed_sample(log) if len(log) >= LEAST_REPEATS else NO_INTERVAL
                 point |= {
                     name: np.exp(log.mean()),
                     f"{name}_low": end_of(ends.low),
