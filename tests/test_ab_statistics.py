@@ -8,6 +8,7 @@ import ville
 from scipy import stats
 
 from avlab.experiments import statistics as s
+from avlab.experiments.analysis import best_fixed
 
 EXPERIMENTS, ROUNDS = 2000, 200
 FIVE_PERCENT = np.log(1.05)
@@ -101,6 +102,26 @@ def test_the_estimate_lies_within_every_interval_and_near_the_mean():
         assert np.all((s.lower_ends(x) < centre) & (centre < -s.lower_ends(-x)))
         assert found.low[-1] < centre[-1] < found.high[-1]
         assert centre[-1] == pytest.approx(x.mean(), abs=0.02)
+
+
+@pytest.mark.parametrize("ratios", [(3.26, 0.626), (0.5, 2.0), (0.626, 3.26), (1.5, 1.1)])
+def test_two_rounds_far_apart_are_estimated_by_their_middle(ratios):
+    x = np.log(ratios)
+    assert s.centres(x)[-1] == pytest.approx(x.mean(), abs=1e-6)
+    for more in (
+        (),
+        (0.3, -0.2),
+        (0.01, 0.5, -0.4, 0.02),
+    ):  # and exchanging the arms turns the estimate round
+        longer = np.append(x, more)
+        assert s.centres(-longer) == pytest.approx(-s.centres(longer), abs=1e-6)
+
+
+def test_a_best_fixed_length_is_named_only_once_something_can_be_declared():
+    rates = {"fixed:5": np.array([20.6, 33.0] * 4), "none": np.array([67.0, 20.6] * 4)}
+    few = {arm: rate[: s.least_rounds() - 1] for arm, rate in rates.items()}
+    assert best_fixed(few, list(few)) is None
+    assert best_fixed(rates, list(rates))["arm"] == "none"
 
 
 def test_against_a_library_of_always_valid_inference():

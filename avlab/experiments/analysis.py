@@ -52,7 +52,7 @@ def analyse(con: duckdb.DuckDBPyConnection, run: str, slo: tuple[str, float] | N
         },
     }
     answer["adaptive"] = _against_fixed(rates, plan["arms"])
-    answer["best_fixed"] = _best_fixed(rates, plan["arms"])
+    answer["best_fixed"] = best_fixed(rates, plan["arms"])
     answer["slo"] = words.best_within(answer["arms"], slo) if slo else None
     answer["verdicts"] = words.verdicts(answer)
     answer["why"] = reasons.why(answer, _miscalibrations(con, run, plan["arms"]))
@@ -100,7 +100,7 @@ def _rates(blocks: list[dict], arms: list[str], kept: list[int]) -> dict[str, np
 
 
 def _mean_rate(rates: np.ndarray) -> float | None:
-    """The geometric mean, whose ratios are those of the results."""
+    """The geometric mean. A wild round moves it more than the ratios of the results (`statistics.centres`)."""
     return float(np.exp(np.log(rates).mean())) if len(rates) else None
 
 
@@ -143,10 +143,11 @@ def _against_fixed(rates: dict[str, np.ndarray], arms: list[str]) -> list[dict]:
     return answer
 
 
-def _best_fixed(rates: dict[str, np.ndarray], arms: list[str]) -> dict[str, Any] | None:
-    """The best fixed length by name, with its throughput where rounds judged it that had not chosen it."""
+def best_fixed(rates: dict[str, np.ndarray], arms: list[str]) -> dict[str, Any] | None:
+    """The best fixed length by name, with its throughput where rounds judged it that had not chosen it; None while
+    there are too few rounds to declare anything."""
     rivals = _fixed(arms)
-    if not rivals or len(rates[rivals[0]]) < 2:
+    if not rivals or len(rates[rivals[0]]) < statistics.least_rounds():
         return None
     best, judged = statistics.best_by_halves([np.log(rates[arm]) for arm in rivals])
     return {"arm": rivals[best], "tokens_per_s": float(np.exp(judged.mean()))}

@@ -36,6 +36,7 @@ PRIOR_SCALE, PRIOR_ROUNDS = (
 )  # of log ratios before any was seen: published run-to-run noise is 1 to 10 %
 WIDEST = 3.0  # log ratios that intervals can reach: a factor of 20
 BISECTIONS = 30
+ROUNDING = 1e-9  # of log wealth: less than this is equal
 MEAN_ABSOLUTE_DIFFERENCE = 2 / np.sqrt(np.pi)  # of two independent standard normal numbers
 
 
@@ -102,7 +103,8 @@ def centres(x) -> np.ndarray:
     """After each round, the log ratio that bets upward and bets downward have refuted alike, [T].
 
     The estimate that belongs to the sequence: it lies within the interval of every round, and a wild block moves it
-    little. On even noise it is close to the mean.
+    little. On even noise it is close to the mean. Between two rounds that are far apart every effect is refuted alike,
+    and the middle is taken.
     """
     x = np.ascontiguousarray(x, dtype=np.float64)
     return np.array([_centre(x[: t + 1].tobytes()) for t in range(len(x))])
@@ -138,7 +140,13 @@ def _lower_end(x_bytes: bytes, alpha: float) -> float:
 def _centre(x_bytes: bytes) -> float:
     x = np.frombuffer(x_bytes)
     scale = scales(x)
-    return _bisect(lambda effect: _mixed(x, scale, effect) > _mixed(-x, scale, -effect))
+
+    def upward(effect: float) -> float:
+        return _mixed(x, scale, effect) - _mixed(-x, scale, -effect)
+
+    return (
+        _bisect(lambda effect: upward(effect) > ROUNDING) + _bisect(lambda effect: upward(effect) > -ROUNDING)
+    ) / 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,7 +90,10 @@ def verdicts(answer: Mapping[str, Any]) -> list[str]:
                 f"(declared after {rounds(beats['declared_at'])})."
             )
     if best and len({unlabelled(arm) for arm in plan["arms"] if not arm.startswith("adaptive")}) > 1:
-        said.append(f"The best fixed length here is {best['arm']}: {best['tokens_per_s']:.1f} tokens/s.")
+        said.append(
+            f"The best fixed length here is {best['arm']}: {best['tokens_per_s']:.1f} tokens/s in rounds "
+            "that had not chosen it."
+        )
     if answer["slo"]:
         said.append(answer["slo"]["text"])
     if answer["state"] in ("cut short", "failed"):
