@@ -134,9 +134,11 @@ def _drafts(frame: m.Drafts) -> pa.Table:
 
 def _costs(frame: m.CostProfile, sequence: int) -> dict[str, pa.Table]:
     head = (sequence, frame.source, frame.cost_hash)
-    samples = [(*head, "draft", requests, ms, depth) for requests, depth, ms in frame.draft_samples]
+    samples: list[tuple] = [
+        (*head, "draft", requests, ms, depth) for requests, depth, ms in frame.draft_samples
+    ]
     samples += [(*head, "verify", tokens, ms, None) for tokens, ms in frame.verify_samples]
-    tables = [
+    tables: list[tuple] = [
         (*head, "draft", requests, ms, depth)
         for requests, by_depth in enumerate(frame.draft_table)
         for depth, ms in enumerate(by_depth)
