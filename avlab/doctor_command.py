@@ -79,7 +79,8 @@ def doctor(
     else:
         line = _line(preset_name, command or [])
         machine = _machine(gpu, gpus, memory_gib)
-        checkpoint = checkpoint_of(line.model, line.speculative.get("model"))
+        known = preset(preset_name).model_type if preset_name else ""
+        checkpoint = checkpoint_of(line.model, line.speculative.get("model"), known)
         if weights_gib is not None:
             checkpoint = replace(checkpoint, weights_gib=weights_gib)
         settings = from_line(line, version or installed_version() or SERVED)

@@ -239,6 +239,14 @@ def test_settings_of_a_running_server_are_those_of_its_command():
     assert settings.runner == "1" and not settings.lora
 
 
+def test_a_preset_says_what_its_checkpoint_would():
+    found = preset("deepseek-v4-flash-dspark")
+    checkpoint = checkpoint_of(found.line.model, found.line.speculative["model"], found.model_type)
+    for gpu, verdict in (("b200", "passes"), ("rtx-pro-6000", "refuses")):
+        findings = examine(from_line(found.line), machine_named(gpu), checkpoint)
+        assert [f.verdict for f in findings if f.gate == "attention"] == [verdict]
+
+
 def test_a_checkpoint_on_disk_is_read(tmp_path):
     target = write_llama(tmp_path / "target")
     (tmp_path / "drafter").mkdir()

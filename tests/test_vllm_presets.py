@@ -119,8 +119,13 @@ def test_a_command_that_cannot_be_read_is_one_sentence(text, sentence):
         ServeLine.parse(text)
 
 
-def test_our_package_does_not_hide_vllms_own():
-    asked = "import avlab.vllm.presets, importlib.util as u; s = u.find_spec('vllm'); print(s and s.origin)"
+def test_our_package_imports_no_engine_and_does_not_hide_vllms_own():
+    asked = (
+        "import avlab.vllm, importlib, pkgutil, sys, importlib.util as u\n"
+        "for m in pkgutil.walk_packages(avlab.vllm.__path__, 'avlab.vllm.'): importlib.import_module(m.name)\n"
+        "assert not {'vllm', 'torch'} & set(sys.modules), 'avlab.vllm has imported an engine'\n"
+        "s = u.find_spec('vllm'); print(s and s.origin)"
+    )
     origin = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True).stdout
     assert not origin.strip().endswith("avlab/vllm/__init__.py")
 

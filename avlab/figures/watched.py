@@ -97,8 +97,18 @@ def latency(samples: Columns) -> go.Figure:
         ("between outputs", "later_seconds", "later_outputs", palette.RATE),
     ):
         value = 1e3 * ratio(_sum(samples, seconds, index, middle), _sum(samples, count, index, middle))
-        figure.add_trace(line(name, middle, value, colour, hovertemplate="%{y:.0f} ms"))
-    figure.update_yaxes(type="log")
+        figure.add_trace(
+            line(
+                name,
+                middle,
+                value,
+                colour,
+                mode="lines+markers",
+                marker={"size": 4},
+                hovertemplate="%{y:.0f} ms",
+            )
+        )  # a marker, since an interval between two without a first token is no line
+    figure.update_yaxes(type="log", dtick="D2")
     return figure
 
 

@@ -29,7 +29,8 @@ def form() -> None:
         return
     try:
         machine = machine_here() if gpu == HERE else machine_named(gpu)
-        checkpoint = checkpoint_of(line.model, line.speculative.get("model"))
+        known = "" if chosen == OWN else preset(chosen).model_type
+        checkpoint = checkpoint_of(line.model, line.speculative.get("model"), known)
         settings = from_line(line, installed_version() or SERVED)
         findings = examine(settings, machine, checkpoint, Traffic())
     except Exception as error:

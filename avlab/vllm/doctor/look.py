@@ -71,8 +71,11 @@ def installed_version() -> str | None:
     return None
 
 
-def checkpoint_of(target: str, drafter: str | None) -> Checkpoint:
-    """What the checkpoints' config.json say, where they are folders or in the hub's cache; empty where they are not."""
+def checkpoint_of(target: str, drafter: str | None, model_type: str = "") -> Checkpoint:
+    """What the checkpoints' config.json say, where they are folders or in the hub's cache; empty where they are not.
+
+    model_type: what is known of the target without its file.
+    """
     folder, draft_folder = folder_of(target), folder_of(drafter) if drafter else None
     config = _config(folder)
     draft = _config(draft_folder) if draft_folder else config
@@ -82,7 +85,7 @@ def checkpoint_of(target: str, drafter: str | None) -> Checkpoint:
         block=_first(draft, ("block_size", "dspark_block_size")) or _first(inner, ("block_size",)),
         heads=_first(draft, ("num_nextn_predict_layers", "n_predict")),
         draft_architectures=tuple(draft.get("architectures") or ()) if draft_folder else (),
-        model_type=str(config.get("model_type", "")),
+        model_type=str(config.get("model_type", model_type)),
         attention=_attention(text) if config else None,
         vocabulary=_first(text, ("vocab_size",)),
         weights_gib=weights or None,

@@ -1,7 +1,8 @@
 """The systems that adaptive verification was published with, one TOML file each, every setting with its source.
 
 A file holds title, about, drafts ("in one pass" or "position by position"), published (the hardware it was measured
-on), min-version, prepare (a command to run once, optional); the tables [serve] (model, and arguments by name),
+on), min-version, prepare (a command to run once, optional), model-type (of the checkpoint's configuration, where its
+attention is the model's own); the tables [serve] (model, and arguments by name),
 [speculative] and [environment] (optional); and [[source]] entries: url, says, settings (names, "speculative.*", "*").
 """
 
@@ -44,12 +45,14 @@ class Preset:
     line: ServeLine
     sources: tuple[Source, ...]
     prepare: str = ""
+    model_type: str = ""
 
     def setting_names(self) -> list[str]:
         """Every setting that needs a source."""
         plain = [name for name in self.line.arguments if name != SPECULATIVE]
         inner = [f"speculative.{name}" for name in self.line.speculative]
-        return ["model", "published", "min-version", *plain, *inner, *self.line.environment]
+        own = ["model-type"] if self.model_type else []
+        return ["model", "published", "min-version", *own, *plain, *inner, *self.line.environment]
 
     def source_of(self, setting: str) -> Source | None:
         """The first source that covers a setting."""
@@ -89,6 +92,7 @@ def _read(name: str, values: Mapping[str, Any]) -> Preset:
         published=values["published"],
         min_version=values["min-version"],
         prepare=values.get("prepare", ""),
+        model_type=values.get("model-type", ""),
         line=ServeLine(model, arguments, dict(values.get("environment", {}))),
         sources=tuple(
             Source(each["url"], each["says"], tuple(each["settings"])) for each in values["source"]
