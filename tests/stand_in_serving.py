@@ -1,7 +1,8 @@
 """A worker without a model that serves in full: the real serving loop, policies and reports over a stand-in engine.
 
 Its drafts are coins whose chance follows feature, position and workload kind, so the estimator has something to learn,
-and a step takes as long as its cost table says. The target "failing" makes step 30 raise.
+and a step takes as long as its cost table says. The target "failing" makes step 30 raise. With AVLAB_SIMULATED_TIME no
+time passes but on the run's clock, and what is measured does not depend on the machine.
 """
 
 import os
@@ -21,6 +22,7 @@ from avlab.workers import messages as m
 from avlab.workers.entry import Order, work
 from avlab.workers.serving import Server, open_traffic
 
+SIMULATED = bool(os.environ.get("AVLAB_SIMULATED_TIME"))
 SLOTS, CONTEXT = 16, 400
 EASE = {"tool_calls": 1.0, "code": 0.8, "arithmetic": 0.5, "verse": -1.0, "essays": -0.6}
 
@@ -29,7 +31,7 @@ class Engine(StandInEngine):
     """Serves with features and outcomes that depend on position and workload kind."""
 
     def __init__(self, config):
-        self.K, self.failing = config.K, config.target == "failing"
+        self.K, self.failing, self.now = config.K, config.target == "failing", 0.0
         stand_in_engine.K = config.K
         tokens = np.arange(SLOTS * (config.K + 1) + 1.0)
         depth = np.arange(config.K + 1) / config.K  # [K + 1], as a share of the whole draft
@@ -45,7 +47,10 @@ class Engine(StandInEngine):
 
     def spend(self, milliseconds):
         """Let the time pass that a step takes."""
-        time.sleep(milliseconds / 1e3)
+        if SIMULATED:
+            self.now += milliseconds / 1e3
+        else:
+            time.sleep(milliseconds / 1e3)
 
     def step(self):
         if self.failing and self.step_number == 30:
@@ -115,6 +120,8 @@ class Engine(StandInEngine):
 def serve(order: Order) -> str:
     config = order.config
     engine = Engine(config)
+    if SIMULATED:
+        Order.clock = lambda order: engine.now
     order.progress("timing steps", 1, 2)
     order.outbox.put(
         m.Hello(

@@ -22,7 +22,7 @@ from store.runs import plain
 HERE = Path(__file__).parent
 WORKER = (sys.executable, str(HERE / "stand_in_serving.py"))
 CLI = (sys.executable, str(HERE / "stand_in_cli.py"))
-ROUNDS = 20  # enough for a verdict on a busy machine, too
+ROUNDS = 20
 QUICK = {"rounds": ROUNDS, "block": "6steps", "washout": 1, "learn": 30, "concurrency": 16}
 
 
@@ -32,6 +32,12 @@ def path(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(HERE.parent))
     monkeypatch.setenv("AVLAB_STAND_IN", "serving")
     return tmp_path / "lab.duckdb"
+
+
+@pytest.fixture
+def simulated(monkeypatch):
+    """Time passes on the workers' clocks alone."""
+    monkeypatch.setenv("AVLAB_SIMULATED_TIME", "1")
 
 
 def plan(arms="adaptive,fixed:5,none", config=None, **changes):
@@ -49,7 +55,7 @@ def conduct(path, arms="adaptive,fixed:5,none", **changes):
 
 
 @pytest.mark.parametrize("design", ["switchback", "isolated"])
-def test_an_ab_from_plan_to_verdict(path, design):
+def test_an_ab_from_plan_to_verdict(path, simulated, design):
     run, answer, summary = conduct(path, design=design)
     assert (answer["run_id"], answer["state"], answer["rounds"], answer["dropped"]) == (
         run,
@@ -85,7 +91,7 @@ def test_an_ab_from_plan_to_verdict(path, design):
     assert summary["state"] == "finished"
 
 
-def test_the_command_line_prints_the_verdict(path):
+def test_the_command_line_prints_the_verdict(path, simulated):
     options = [
         "ab",
         "--arms",
@@ -119,7 +125,7 @@ def test_the_command_line_prints_the_verdict(path):
     assert again["ab"]["results"][0]["declared"] and again["frontier"] is None
 
 
-def test_identical_arms_are_compared_and_not_declared(path):
+def test_identical_arms_are_compared_and_not_declared(path, simulated):
     _, answer, _ = conduct(path, "fixed:2,fixed:2")
     (result,) = answer["results"]
     assert (result["arm"], result["declared"]) == ("fixed:2#2", False)

@@ -15,6 +15,12 @@ from store import queries
 def database(tmp_path_factory):
     """A file with an A/B and then a frontier in it: its path and their ids."""
     path, runs = tmp_path_factory.mktemp("lab") / "lab.duckdb", []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AVLAB_SIMULATED_TIME", "1")  # a verdict must not depend on how busy the machine is
+        return _recorded(path, runs)
+
+
+def _recorded(path, runs):
     config = RunConfig.make(policy="none", slots=16, workload="verse")
     quick = {"block": "6steps", "washout": 1, "learn": 10}
     with opened(path) as lab:
