@@ -161,6 +161,34 @@ def test_layers_in_one_call(dtype, bias):
     assert not torch.equal(outputs[0], x)
 
 
+@pytest.mark.parametrize("requests", [1, 3, 16])
+def test_a_block_drafters_recurrence(dtype, requests):
+    """Tokens, distributions, features and states by one call, and position by position."""
+    B, K, Q, M, V = requests, 5, 90, 64, 120
+    torch.manual_seed(requests)
+    carry, out = (Linear((torch.randn(n, M) * M**-0.5).to(dtype), torch.randn(n).to(dtype)) for n in (M, Q))
+    if min(carry.most_rows, out.most_rows) < B:
+        pytest.skip("this processor's products of this dtype are not native ones")
+    base, drive = (torch.randn(K, B, Q) * 2).to(dtype), torch.randn(K, B, M).to(dtype)
+    token_drive, ids = torch.randn(V, M).to(dtype), torch.randperm(V)[:Q].sort().values
+    newest, temperature = torch.randint(V, (B,)), torch.ones(B)
+    temperature[B // 2 :: 4] = 0.0
+    uniforms = torch.rand(B, K + 2, dtype=torch.float64)[:, 1 : K + 1]
+    native = native_for(dtype, CPU)
+    columns, q, features, states = native.recur(
+        base, drive, token_drive, carry, out, ids, newest, temperature, uniforms
+    )
+    draws, state, previous = Draws(temperature, uniforms), torch.zeros(B, M, dtype=dtype), newest
+    for k in range(K):
+        state = F.silu(carry.plus(state, drive[k] + token_drive[previous]))
+        close(states[k], state, dtype)
+        column = draws.draw(out.plus(states[k], base[k]))
+        assert torch.equal(columns[:, k], column)
+        state, previous = states[k], ids[column]
+    torch.testing.assert_close(q, draws.rows)
+    np.testing.assert_allclose(features.numpy(), draws.feature, atol=1e-6)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_the_cut_of_a_nucleus(seed, monkeypatch):
     """Kept tokens and masses, also with equal logits, floors that must fall, k beyond the row, and rows left out."""

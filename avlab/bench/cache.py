@@ -52,7 +52,7 @@ def measured_files() -> list[Path]:
     return [
         path
         for path in found
-        if path.suffix in (".py", ".json", ".safetensors")
+        if path.suffix in (".py", ".cpp", ".h", ".json", ".safetensors")
         and (bench not in path.parents or (path.parent == bench and path.stem in SHARED))
     ]
 

@@ -20,6 +20,7 @@ from avlab.engine.checkpoint import CheckpointError, Weights, read_json
 from avlab.engine.drafters.base import DraftInput, Drafts, DraftVocabulary
 from avlab.engine.drafters.draws import Draws
 from avlab.engine.linear import Linear
+from avlab.engine.native import Native
 from avlab.engine.target import Layer, Stack, Target, rms_norm
 
 
@@ -77,6 +78,7 @@ class BlockDrafter:
         self.first_out, self.later_out = linear("first_out", H, W), linear("later_out", H, W)
         self.markov_state, self.markov_carry = linear("markov_state", M, H), linear("markov_carry", M, M)
         self.markov_out, self.confidence = linear("markov_out", Q, M), linear("confidence", 1, H + M)
+        self.most_rows = min(self.markov_carry.most_rows, self.markov_out.most_rows)
         self.head = Linear(target.head_rows(ids))
         # the Markov input of every token the target can say, computed once: [V, rank]
         self.token_drive = F.linear(target.embedding, weights.take("markov_token.weight", M, H))
@@ -87,25 +89,48 @@ class BlockDrafter:
     @torch.inference_mode()
     def propose(self, inputs: DraftInput, depth: int) -> Drafts:
         x, base, drive = self.block(inputs, depth)
+        native = self.target.native if self.draws is Draws and len(x) <= self.most_rows else None
+        drafts, states = (
+            self._at_once(native, inputs, base, drive) if native else self._in_turn(inputs, base, drive)
+        )
+        if self.has_head:
+            joined = torch.cat([x, states], -1).flatten(0, 1)
+            drafts.head = (
+                torch.sigmoid(self.confidence(joined).float()).view(-1, depth).double().cpu().numpy()
+            )
+        return drafts
+
+    def _in_turn(self, inputs: DraftInput, base: Tensor, drive: Tensor) -> tuple[Drafts, Tensor]:
+        """Drafts position by position, without the head's word; the recurrence's states [B, depth, M]."""
         draws, state = self.draws(inputs.temperature, inputs.uniforms), torch.zeros_like(drive[:, 0])
-        previous, states, tokens = inputs.newest, [], []
-        for k in range(depth):
+        previous, tokens, states = inputs.newest, [], []
+        for k in range(base.shape[1]):
             state, logits = self.position(k, previous, state, base, drive)
             previous = self.vocabulary.ids[draws.draw(logits)]
             tokens.append(previous)
             states.append(state)
-        head = None
-        if self.has_head:
-            joined = torch.cat([x, torch.stack(states, 1)], -1).flatten(0, 1)
-            head = torch.sigmoid(self.confidence(joined).float()).view(-1, depth).double().cpu().numpy()
-        return Drafts(
-            tokens=torch.stack(tokens, 1),
-            rows=draws.rows,
-            vocabulary=self.vocabulary,
-            feature=draws.feature,
-            head=head,
-            feature_ms=draws.feature_ms,
+        drafts = Drafts(
+            torch.stack(tokens, 1), draws.rows, self.vocabulary, draws.feature, feature_ms=draws.feature_ms
         )
+        return drafts, torch.stack(states, 1)
+
+    def _at_once(
+        self, native: Native, inputs: DraftInput, base: Tensor, drive: Tensor
+    ) -> tuple[Drafts, Tensor]:
+        """The same by one native call."""
+        columns, rows, features, states = native.recur(
+            base.transpose(0, 1),
+            drive.transpose(0, 1),
+            self.token_drive,
+            self.markov_carry,
+            self.markov_out,
+            self.vocabulary.ids,
+            inputs.newest,
+            inputs.temperature,
+            inputs.uniforms.contiguous(),
+        )
+        tokens = self.vocabulary.ids[columns]
+        return Drafts(tokens, rows, self.vocabulary, features.numpy()), states.transpose(0, 1)
 
     def position(
         self, k: int, previous: Tensor, state: Tensor, base: Tensor, drive: Tensor
@@ -122,7 +147,13 @@ class BlockDrafter:
         x = self._rows(self.target.embedding[inputs.newest], inputs.states, depth)  # [B * depth, H]
         x = self._stack_over(inputs.cache)(x, turn, batch)
         x = rms_norm(x, self.final_norm, self.epsilon, self.target.native)
-        return x.view(B, depth, -1), self.head(x).view(B, depth, -1), self.markov_state(x).view(B, depth, -1)
+        x = x.view(B, depth, -1)
+        by_position = x.transpose(0, 1).flatten(0, 1)  # so that a position's rows are neighbours
+        base, drive = (
+            linear(by_position).view(depth, B, -1).transpose(0, 1)
+            for linear in (self.head, self.markov_state)
+        )
+        return x, base, drive
 
     def _stack_over(self, cache: KVCache) -> Stack:
         if self._stack is None or self._stack[0] is not cache:

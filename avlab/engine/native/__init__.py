@@ -26,6 +26,7 @@ from avlab.engine.cache import Batch
 from avlab.engine.fetch import cache_folder
 
 if TYPE_CHECKING:
+    from avlab.engine.linear import Linear
     from avlab.engine.target import Stack
 
 SOURCES = sorted(path for path in Path(__file__).parent.iterdir() if path.suffix in (".cpp", ".h"))
@@ -46,6 +47,7 @@ _ARGUMENTS = {
     "attend": [_POINTER] * 8 + [_INTEGER] * 5,
     "forward": [_POINTER, _INTEGER, _POINTER, _POINTER, _INTEGER, _INTEGER, _FLOAT],
     "draw": [_POINTER] * 6 + [_INTEGER] * 4,
+    "recur": [_POINTER],
     "logits": [_POINTER] * 3 + [_INTEGER] * 3,
 }
 _FLOAT_ARGUMENTS = {
@@ -53,7 +55,7 @@ _FLOAT_ARGUMENTS = {
     "draw_rows": [_POINTER] * 5 + [_INTEGER] * 2,
     "nucleus": [_POINTER] * 5 + [_FLOAT] * 2 + [_POINTER] * 3 + [_INTEGER] * 2,
 }
-_LONG = ("forward",)  # calls during which other Python threads run
+_LONG = ("forward", "recur")  # calls during which other Python threads run
 
 
 class _Places(ctypes.Structure):
@@ -62,6 +64,20 @@ class _Places(ctypes.Structure):
     _fields_ = [
         *((name, _POINTER) for name in ("turns", "slots", "positions", "begins", "counts")),
         *((name, _INTEGER) for name in ("rows", "runs", "heads", "kv_heads", "D", "length")),
+    ]
+
+
+class _Recurrence(ctypes.Structure):
+    """`Recurrence` of recurrence.h."""
+
+    _fields_ = [
+        *(
+            (name, _POINTER)
+            for name in ("base", "drive", "token_drive", "carry", "carry_bias", "out", "out_bias")
+        ),
+        *((name, _POINTER) for name in ("ids", "newest", "temperatures", "uniforms")),
+        *((name, _POINTER) for name in ("q", "features", "columns", "states")),
+        *((name, _INTEGER) for name in ("B", "K", "Q", "M", "uniform_stride")),
     ]
 
 
@@ -184,6 +200,33 @@ class Native:
         tensors = (logits, temperature, uniforms, q, features, columns)
         self._call["draw"](*(t.data_ptr() for t in tensors), B, Q, q.stride(0), uniforms.stride(0))
         return columns, features
+
+    def recur(
+        self,
+        base: Tensor,
+        drive: Tensor,
+        token_drive: Tensor,
+        carry: Linear,
+        out: Linear,
+        ids: Tensor,
+        newest: Tensor,
+        temperature: Tensor,
+        uniforms: Tensor,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """All positions of a block drafter's recurrence, as `BlockDrafter.position` and `Draws.draw` define them.
+
+        base: [K, B, Q]; drive: [K, B, M]; token_drive: [V, M]; ids: [Q]; newest: [B]; temperature: [B] float32;
+        uniforms: [B, K] float64 -> (columns [B, K], q [B, K, Q] float32, features [B, K] float64, states [K, B, M]).
+        """
+        K, B, Q = base.shape
+        q, features = torch.empty(B, K, Q), torch.empty(B, K, dtype=torch.float64)
+        columns, states = torch.empty(B, K, dtype=torch.long), torch.empty_like(drive)
+        weights = (token_drive, carry.blocks, carry.bias, out.blocks, out.bias)
+        tensors = (base, drive, *weights, ids, newest, temperature, uniforms, q, features, columns, states)
+        pointers = (None if t is None else t.data_ptr() for t in tensors)
+        order = _Recurrence(*pointers, B, K, Q, drive.shape[2], uniforms.stride(0))
+        self._call["recur"](ctypes.addressof(order))
+        return columns, q, features, states
 
     def log_sum_exp(self, x: Tensor) -> Tensor:
         """log Σ exp(x) by row. x: [N, V] float32 -> [N]."""

@@ -2,7 +2,7 @@
 // library operation costs what these do in all. `__init__.py` builds and calls them; tests hold each to its plain form.
 
 #include "layers.h"
-#include "rows.h"
+#include "recurrence.h"
 
 #define EXPORT(T, suffix)                                                                                              \
     int64_t most_rows_##suffix() { return most_rows<T>(); }                                                            \
@@ -35,7 +35,10 @@
     }                                                                                                                  \
     void draw_##suffix(const T *logits, const float *temperatures, const double *uniforms, float *q, double *features, \
                        int64_t *columns, int64_t rows, int64_t width, int64_t q_stride, int64_t uniform_stride) {      \
-        draw(logits, temperatures, uniforms, q, features, columns, rows, width, q_stride, uniform_stride);             \
+        _Pragma("omp parallel if (rows * width > 65536)")                                                              \
+            draw(logits, temperatures, uniforms, q, features, columns, rows, width, q_stride, uniform_stride, 1);      \
+    }                                                                                                                  \
+    void recur_##suffix(const Recurrence<T> *r) { recur(*r);                                                           \
     }
 
 extern "C" {

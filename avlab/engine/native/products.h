@@ -57,16 +57,18 @@ static void tile(const bfloat16 *x, const bfloat16 *w, int64_t K, float *sums) {
 
 enum Ending { NONE, SILU, TIMES, PLUS };
 
+static inline float silu(float y) {
+    const float e = exponential(-std::fabs(y));
+    return y * (y < 0 ? e : 1) / (1 + e);
+}
+
 // out = ending(y + bias), `width` entries of a row.
 template <typename T, typename Out>
 static inline void finish(float *y, const T *bias, const T *other, Out *out, int64_t width, int64_t ending) {
     if (bias)
         for (int64_t i = 0; i < width; i++) y[i] += widen(bias[i]);
     if (ending == SILU)
-        for (int64_t i = 0; i < width; i++) {
-            const float e = exponential(-std::fabs(y[i]));
-            y[i] *= (y[i] < 0 ? e : 1) / (1 + e);
-        }
+        for (int64_t i = 0; i < width; i++) y[i] = silu(y[i]);
     if (ending == TIMES)
         for (int64_t i = 0; i < width; i++) y[i] *= widen(other[i]);
     if (ending == PLUS)
