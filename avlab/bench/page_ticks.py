@@ -3,7 +3,7 @@
 import contextlib
 import functools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,9 @@ class _Clock:
             self.busy += busy
 
 
-def page_ticks(path: Path, rows: int, ticks: int) -> dict[str, Asked]:
+def page_ticks(
+    path: Path, rows: int, ticks: int, progress: Callable[[int, int], None] = lambda done, total: None
+) -> dict[str, Asked]:
     """Queries by page over a run of so many rows that grows by a second's steps before every tick.
 
     Every tick reads all that its page ever reads: also what is otherwise read every few seconds only. The results of
@@ -65,7 +67,8 @@ def page_ticks(path: Path, rows: int, ticks: int) -> dict[str, Asked]:
         with host.connection() as con, _timed() as clock:
             run, steps = make_large_run(con, rows)
             found = {name: Asked() for name in PAGES}
-            for name in PAGES:
+            for place, name in enumerate(PAGES):
+                progress(place, len(PAGES))
                 app = AppTest.from_file(str(PROJECT / "app.py"), default_timeout=600)
                 app.query_params["run"] = run
                 app.run()
