@@ -20,6 +20,7 @@ POINTS = """() => {
   const points = (chart?.calcdata?.[0] ?? []).filter((point) => Number.isFinite(point.y));
   return points.map((point) => `${point.x} ${point.y}`).join();
 }"""
+NOTHING = "document.body.innerText.includes('Nothing was recorded yet')"
 
 
 def measure(context: Context) -> Result:
@@ -67,7 +68,7 @@ def _open(page, url: str) -> None:
 
 def _start(page) -> float:
     """Press Start; seconds until other points than those of the recorded run are on the chart."""
-    page.wait_for_function(f"() => ({POINTS})() !== ''")
+    page.wait_for_function(f"() => ({POINTS})() !== '' || {NOTHING}")
     before = page.evaluate(POINTS)
     page.get_by_role("button", name="Start", exact=True).click()
     began = time.monotonic()
