@@ -22,7 +22,7 @@ FOLDER = PROJECT / "build" / "screenshots"
 IMAGES = PROJECT / "docs" / "images"
 DRIFTING = {
     "workload": "drift:code,essays@20s", "arrival": "closed:16", "context": 1024, "keep_text": True,
-    "max_new_tokens": 200, "duration": 180,
+    "max_new_tokens": 200, "duration": 120,
 }  # fmt: skip
 PROMPT = "Write a Python function that returns the n-th Fibonacci number, with a short docstring."
 PAGES = {  # address, and which of the recorded runs is on show
