@@ -70,8 +70,8 @@ class Dashboard:
                     found.append(child)
         return found
 
-    def stop(self, number: int = signal.SIGINT) -> None:
-        """End it as Ctrl-C does."""
+    def stop(self, number: int = signal.SIGTERM) -> None:
+        """End it in good order. Ctrl-C's SIGINT does the same, but jobs in the background may have to ignore it."""
         if self.process.poll() is None:
             self.process.send_signal(number)
             self.process.wait(PATIENCE)

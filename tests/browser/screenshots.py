@@ -22,7 +22,7 @@ FOLDER = PROJECT / "build" / "screenshots"
 IMAGES = PROJECT / "docs" / "images"
 DRIFTING = {
     "workload": "drift:code,essays@20s", "arrival": "closed:16", "context": 1024, "keep_text": True,
-    "max_new_tokens": 200, "duration": 120,
+    "max_new_tokens": 200, "duration": 180,
 }  # fmt: skip
 PROMPT = "Write a Python function that returns the n-th Fibonacci number, with a short docstring."
 PAGES = {  # address, and which of the recorded runs is on show
@@ -47,7 +47,9 @@ SHOWN = {  # picture of docs/images: page, width, theme, and how much of its hei
 }
 MOST_BYTES = 200_000
 HEIGHT = "() => document.querySelector('[data-testid=stMain]').scrollHeight"
-DRAWN = """() => !document.querySelector('[data-testid=stSkeleton]')
+HIGHEST = 8000  # pixels
+DRAWN = """() => !document.querySelector('[data-testid=stStatusWidget]')
+  && !document.querySelector('[data-testid=stSkeleton]')
   && [...document.querySelectorAll('.avlab-chart')].every((chart) => chart.querySelector('.main-svg'))"""
 
 
@@ -68,7 +70,7 @@ def main() -> None:
         for name in [options.only] if options.only else PAGES:
             for width in WIDTHS:
                 for theme in THEMES:
-                    print(take(browser, served.url, name, runs, width, theme))
+                    print(take(browser, served.url, name, runs, width, theme), flush=True)
     if not options.only:
         publish()
 
@@ -77,7 +79,7 @@ def record(database: Path) -> None:
     """Three runs: one on drifting traffic with a window, a change of policy and a prompt; an A/B; a frontier."""
     quiet = RunConfig.make(context=1024, max_new_tokens=200)
     with Lab(database) as lab:
-        print("recording a run on drifting traffic")
+        print("recording a run on drifting traffic", flush=True)
         lab.run(RunConfig.make(DRIFTING))
         for share, command in (
             (0.3, m.Window(60)),
@@ -88,10 +90,10 @@ def record(database: Path) -> None:
             until(lambda when=share * DRIFTING["duration"]: lab.progress()["tally"]["seconds"] > when)
             lab.supervisor.send(command)
         lab.supervisor.wait()
-        print("recording an A/B")
+        print("recording an A/B", flush=True)
         lab.run(*make_plan(quiet, ["adaptive", "fixed:5", "none"], rounds=12, block="4s", learn=300))
         lab.supervisor.wait()
-        print("recording a frontier")
+        print("recording a frontier", flush=True)
         lab.run(*make_frontier(quiet, ["adaptive", "fixed:3", "none"], (1, 4, 16), 3, block="4s"))
         lab.supervisor.wait()
 
@@ -122,14 +124,23 @@ def take(browser, url: str, name: str, runs: list[str], width: str, theme: str) 
         choose(page, "Earlier prompts", 0)
     if name == "runs":
         tick_rows(page)
-    page.wait_for_timeout(1500)
-    page.set_viewport_size({"width": WIDTHS[width], "height": min(page.evaluate(HEIGHT), 8000)})
-    page.wait_for_function(DRAWN)
-    page.wait_for_timeout(1500)
+    unfold(page, WIDTHS[width])
     picture = FOLDER / f"{name}-{width}-{theme}.png"
     page.screenshot(path=picture)
     context.close()
     return picture
+
+
+def unfold(page, width: int) -> None:
+    """Make the window as high as the page, and wait until everything on it is drawn and stays as it is."""
+    height, same = 0, 0
+    while same < 3:
+        page.wait_for_function(DRAWN)
+        page.wait_for_timeout(1000)
+        now = min(page.evaluate(HEIGHT), HIGHEST)
+        same = same + 1 if now == height else 0
+        height = now
+        page.set_viewport_size({"width": width, "height": height})
 
 
 def choose(page, heading: str, place: int) -> None:
