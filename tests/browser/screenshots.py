@@ -10,7 +10,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from avlab.bench.dashboard import Dashboard, chromium
+from avlab.bench.dashboard import PATIENCE, Dashboard, chromium
 from avlab.config import RunConfig
 from avlab.experiments.frontier import make_frontier
 from avlab.experiments.plan import make_plan
@@ -48,8 +48,7 @@ SHOWN = {  # picture of docs/images: page, width, theme, and how much of its hei
 MOST_BYTES = 200_000
 HEIGHT = "() => document.querySelector('[data-testid=stMain]').scrollHeight"
 HIGHEST = 8000  # pixels
-DRAWN = """() => !document.querySelector('[data-testid=stStatusWidget]')
-  && !document.querySelector('[data-testid=stSkeleton]')
+DRAWN = """() => !document.querySelector('[data-testid=stSkeleton]')
   && [...document.querySelectorAll('.avlab-chart')].every((chart) => chart.querySelector('.main-svg'))"""
 
 
@@ -117,7 +116,7 @@ def take(browser, url: str, name: str, runs: list[str], width: str, theme: str) 
         viewport={"width": WIDTHS[width], "height": 900}, color_scheme=theme, device_scale_factor=1.5
     )
     page = context.new_page()
-    page.set_default_timeout(120_000)
+    page.set_default_timeout(1000 * PATIENCE)
     page.goto(f"{url}/{path}?run={runs[run]}")
     page.wait_for_selector("[data-testid=stMain] h2")
     if name == "playground":
