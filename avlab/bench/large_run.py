@@ -12,6 +12,7 @@ import duckdb
 
 from avlab.config import RunConfig
 from store.ids import new_run_id
+from store.tables import TABLES
 
 ROWS = 10_000_000
 K = 7
@@ -71,26 +72,48 @@ _ROWS = {
 def make_large_run(con: duckdb.DuckDBPyConnection, rows: int = ROWS) -> tuple[str, int]:
     """Write the run into an open, writable database; its id and its number of steps."""
     run, steps = new_run_id(), round(rows / ROWS_PER_STEP)
-    config = RunConfig.make(policy="adaptive", workload="mixed").model_dump(mode="json")
-    con.execute(
-        "INSERT INTO runs VALUES (?, 'reference', 1, ?, ?, 'made up', '0', 'made up', '0', ?, 'unknown', '{}')",
-        [run, time.time(), json.dumps(config), K],
+    config = json.dumps(RunConfig.make(policy="adaptive", workload="mixed").model_dump(mode="json"))
+    values = {
+        "run": run,
+        "config": config,
+        "arms": json.dumps(["adaptive", "fixed:3"]),
+        "K": K,
+        "wall": time.time(),
+    }
+    values |= {
+        "rounds": steps // BLOCK_STEPS // 2,
+        "block": BLOCK_STEPS,
+        "end": steps * STEP_SECONDS,
+        "last": steps,
+    }
+    _insert(
+        con,
+        "runs",
+        """
+        SELECT $run::UUID, 'reference', 1, $wall, $config, 'made up', '0', 'made up', '0', $K, 'unknown', '{}'
+        """,
+        values,
     )
-    con.execute(
-        "INSERT INTO experiments VALUES (?, ?, 'fixed:3', ?, 16, 'switchback', ?, 'steps', 0, 0, 0, 0, 0)",
-        [run, json.dumps(["adaptive", "fixed:3"]), steps // BLOCK_STEPS, BLOCK_STEPS],
+    _insert(
+        con,
+        "experiments",
+        "SELECT $run::UUID, $arms, 'fixed:3', $rounds, 16, 'switchback', $block, 'steps', 0, 0, 0, 0, 0",
+        values,
     )
-    for table, size, cost in (("cost_samples", 16, 2), ("cost_tables", 200, 1)):
+    for table, size, wide in (("cost_samples", 16, 2), ("cost_tables", 200, 1)):
         for phase, base in (("draft", 5.0), ("verify", 20.0)):
-            con.execute(
-                f"INSERT INTO {table} SELECT ?, 0, 'profiled', '0', ?, ? * i, ? + i * ? / 2 FROM range(?) AS t(i)",
-                [run, phase, cost, base, cost, size],
+            of_phase = {"run": run, "phase": phase, "wide": wide, "base": base, "size": size}
+            _insert(
+                con,
+                table,
+                """
+                SELECT $run::UUID, 0, 'profiled', '0', $phase, $wide * i, $base + i * $wide / 2
+                FROM range($size) AS t(i)
+                """,
+                of_phase,
             )
     extend(con, run, 0, steps)
-    con.execute(
-        "INSERT INTO events VALUES (?, 'lab', 'info', 'finished', 'done', ?, ?, ?)",
-        [run, steps * STEP_SECONDS, steps, time.time()],
-    )
+    _insert(con, "events", "SELECT $run::UUID, 'lab', 'info', 'finished', 'done', $end, $last, $wall", values)
     con.execute("CHECKPOINT")
     return run, steps
 
@@ -103,5 +126,12 @@ def extend(con: duckdb.DuckDBPyConnection, run: str, first: int, last: int) -> N
         "request": REQUEST_STEPS,
     }  # fmt: skip
     for table, select in _ROWS.items():
-        used = {name: value for name, value in values.items() if f"${name}" in select}
-        con.execute(f"INSERT INTO {table} {select}", used)
+        _insert(con, table, select, values)
+
+
+def _insert(con: duckdb.DuckDBPyConnection, table: str, select: str, values: dict) -> None:
+    """Insert what a SELECT gives into a table's first columns: later versions have added some at the end."""
+    used = {name: value for name, value in values.items() if f"${name}" in select}
+    given = len(con.sql(f"SELECT * FROM ({select}) LIMIT 0", params=used).columns)
+    columns = ", ".join(f'"{name}"' for name in list(TABLES[table])[:given])
+    con.execute(f"INSERT INTO {table} ({columns}) {select}", used)
