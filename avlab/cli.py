@@ -1,15 +1,17 @@
-"""The lab without a browser: `avlab fetch`, `run`, `ab`, `frontier`, `runs`, `show`, `export`, `report`, `window`,
-`bias`, `attach`, `doctor`, `vllm`, `bench`.
+"""The lab without a browser: `avlab fetch`, `run`, `ab`, `frontier`, `runs`, `show`, `export`, `report`, `costs`,
+`window`, `bias`, `attach`, `doctor`, `vllm`, `bench`.
 
 Answers go to standard output, everything else to standard error; with --json the answer is one JSON object. What
 goes wrong is one sentence on standard error and an exit code other than 0: 2 for wrong usage, 130 for Ctrl-C, else 1.
 """
 
+import re
 import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+import typer.main
 
 from avlab import (
     ab_command,
@@ -23,7 +25,9 @@ from avlab import (
     vllm_command,
 )
 from avlab.config import ConfigError, default_database
+from avlab.engine.cost_file import text_of
 from avlab.errors import is_ours
+from avlab.files import write_new
 from avlab.teaching.rules import CaseError
 from avlab.vllm.attach_config import AttachConfig
 
@@ -49,13 +53,20 @@ def main() -> None:
     try:
         app()
     except (ConfigError, CaseError) as error:
-        terminal.fail(str(error))
+        terminal.fail(_by_options(str(error)))
         sys.exit(2)
     except Exception as error:
         if not is_ours(error):
             raise
         terminal.fail(str(error))
         sys.exit(1)
+
+
+def _by_options(sentences: str) -> str:
+    """Settings that sentences begin with by the names of their options: "top_p is 2" as "--top-p is 2"."""
+    group: Any = typer.main.get_command(app)
+    options = {each.name: each.opts[0] for command in group.commands.values() for each in command.params}
+    return re.sub(r"^(\w+)(?= is )", lambda match: options.get(match[1], match[1]), sentences, flags=re.M)
 
 
 @app.command()
@@ -89,8 +100,12 @@ app.command("doctor")(doctor_command.doctor)
 @app.command()
 def runs(database: Database = None, as_json: Json = False) -> None:
     """List the runs of a database, newest first."""
-    found = _answer(database, "runs")
-    terminal.print_json({"runs": found}) if as_json else terminal.show_runs(found)
+    found, path = _answer(database, "runs"), str(_path(database))
+    if as_json:
+        terminal.print_json({"database": path, "runs": found})
+        return
+    terminal.show_runs(found)
+    terminal.errors().print(f"Read from {path}.", markup=False)
 
 
 @app.command()
@@ -145,24 +160,49 @@ def report(
     terminal.print_json({"file": target}) if as_json else terminal.answers().print(target, soft_wrap=True)
 
 
+@app.command()
+def costs(
+    run: RunName,
+    file: Annotated[Path | None, typer.Argument(help="A new file; else one named after the run.")] = None,
+    database: Database = None,
+    as_json: Json = False,
+) -> None:
+    """Write the step costs that a run has timed as a file for --costs, for runs that can be repeated."""
+    samples = _answer(database, "costs", run=run)
+    path = (file or Path(f"avlab-costs-{samples['cost_hash']}.json")).expanduser().absolute()
+    write_new(path, lambda: text_of(samples["draft"], samples["verify"]))
+    if as_json:
+        terminal.print_json({"file": str(path), "cost_hash": samples["cost_hash"]})
+    else:
+        terminal.answers().print(str(path), soft_wrap=True)
+
+
+def _path(database: Path | None) -> Path:
+    return (database or default_database()).expanduser().resolve()
+
+
 def _answer(database: Path | None, what: str, **arguments: Any) -> Any:
     """Ask a database: read it where nobody holds it, else ask its owner."""
-    from avlab.experiments.summary import summarise
+    from avlab.reach import here_or_there
     from avlab.workers.owner import ask
+
+    path = _path(database)
+    return here_or_there(path, lambda: _read(path, what, **arguments), lambda: ask(path, what, **arguments))
+
+
+def _read(path: Path, what: str, **arguments: Any) -> Any:
+    from avlab.experiments.summary import summarise
     from store import queries
     from store.database import connect_reader
-    from store.errors import DatabaseHeld
     from store.export import export_run
 
-    path = (database or default_database()).expanduser().resolve()
-    try:
-        con = connect_reader(path)
-    except DatabaseHeld:
-        return ask(path, what, **arguments)
+    con = connect_reader(path)
     try:
         if what == "runs":
             return queries.runs(con)
         run = queries.find_run(con, arguments.pop("run"))
+        if what == "costs":
+            return queries.cost_samples(con, run)
         if what == "report":
             from avlab.report import write_report
 
@@ -182,19 +222,20 @@ def window(
     as_json: Json = False,
 ) -> None:
     """In the run that is served now, verify every draft for some steps: labels that no trimming has selected."""
+    from avlab.reach import here_or_there
     from avlab.workers.owner import ask
     from store.database import connect_reader
-    from store.errors import DatabaseHeld, StoreError
+    from store.errors import StoreError
 
-    path = (database or default_database()).expanduser().resolve()
-    try:
+    path = _path(database)
+
+    def nobody_serves() -> str:
         connect_reader(path).close()
-    except DatabaseHeld:
-        run = ask(path, "window", steps=steps, teach=teach)
-    else:
         raise StoreError(
             f"Nothing is served into {path} now: start a run, or open the dashboard and press Start."
         )
+
+    run = here_or_there(path, nobody_serves, lambda: ask(path, "window", steps=steps, teach=teach))
     if as_json:
         terminal.print_json({"run": run, "steps": steps, "teach": teach})
     else:

@@ -14,11 +14,11 @@ from avlab.experiments.analysis import analyse
 from avlab.experiments.frontier import analyse_frontier
 from avlab.experiments.plan import DESIGNS
 from avlab.figures import ab, calibration, frontier, live, numbers, sums
+from avlab.files import write_new
 from avlab.terminal_ab import LEDGER
 from avlab.ui.feeds import Feed
 from avlab.ui.formats import moment
 from store import queries
-from store.errors import StoreError
 
 PRIVATE = ("database",)  # a setting that says more of the machine's owner than of the run
 
@@ -69,17 +69,8 @@ Chart = tuple[str, str, go.Figure]  # title, what to read from it, figure
 
 
 def write_report(con: duckdb.DuckDBPyConnection, run: str, path: Path) -> None:
-    """Write the report of a run to a new file. Raises UnknownRun, and StoreError where it cannot be written."""
-    text = report(con, run)
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
-        raise StoreError(f"{path} is there already: give another name.") from None
-    except OSError as error:
-        raise StoreError(
-            f"{path} cannot be written ({error.strerror or error}): give another name."
-        ) from None
+    """Write the report of a run to a new file. Raises UnknownRun, and FileError where it cannot be written."""
+    write_new(path, lambda: report(con, run))
 
 
 def report(con: duckdb.DuckDBPyConnection, run: str) -> str:

@@ -2,7 +2,6 @@
 
 import inspect
 import signal
-import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -48,16 +47,20 @@ def serve(config: Config, as_json: bool, show: Callable[[dict[str, Any]], None])
 @contextmanager
 def opened(config: Config, plan: Any = None) -> Iterator["Local | Remote"]:
     """A run that was just started: in a lab of our own, or in the one that holds the database."""
+    from avlab.checks import check
     from avlab.lab import Lab
-    from store.errors import DatabaseHeld
+    from avlab.reach import here_or_there
 
-    try:
-        lab = Lab(config.database)
-    except DatabaseHeld:
-        yield Remote(config, plan)
+    if isinstance(config, RunConfig):
+        check(config)
+    found: Any = here_or_there(
+        config.database, lambda: Lab(config.database, hospitable=False), lambda: Remote(config, plan)
+    )
+    if isinstance(found, Remote):
+        yield found
         return
-    with lab:
-        yield Local(lab, config, plan)
+    with found:
+        yield Local(found, config, plan)
 
 
 def _config(options: dict[str, Any]) -> RunConfig:
@@ -78,7 +81,8 @@ def plain_settings(options: dict[str, Any]) -> dict[str, Any]:
         if "workload" in given:
             raise ConfigError(["--prompts and --workload both say what is served; give one of them."])
         given["workload"] = f"file:{Path(prompts).expanduser().resolve()}"
-    given["database"] = str(Path(given.get("database") or default_database()).expanduser().resolve())
+    database = given.get("database", default_database())
+    given["database"] = str(Path(database).expanduser().resolve()) if str(database).strip() else ""
     return given
 
 
@@ -93,10 +97,10 @@ class Local:
         return self.lab.progress()
 
     def stop(self, at_once: bool) -> None:
-        arguments = {"timeout": 0.0} if at_once else {}
-        threading.Thread(target=self.lab.supervisor.stop, kwargs=arguments).start()
+        self.lab.ask_to_stop(at_once)
 
     def summary(self) -> dict[str, Any]:
+        self.lab.settle()
         return self.lab.show(self.run)
 
     def ab(self, slo: Any = None) -> dict[str, Any]:
@@ -125,7 +129,7 @@ class Remote:
         return self.ask(self.database, "progress")
 
     def stop(self, at_once: bool) -> None:
-        self.ask(self.database, "stop")
+        self.ask(self.database, "stop", at_once=at_once)
 
     def summary(self) -> dict[str, Any]:
         return self.ask(self.database, "show", run=self.run)
@@ -147,18 +151,22 @@ def _serve(served: Any, config: Config, interrupts: "Interrupts", as_json: bool,
         summary = served.summary()
         if summary["state"] == "running":  # its end could not be recorded; the next owner will mark it
             summary["state"] = "cut short"
+        if summary["reason"] == status["error"] and not as_json:
+            summary["reason"] = None  # standard error says it
         terminal.print_json(summary) if as_json else show(summary)
     end(status, interrupts)
 
 
 def follow(served: Any, display: terminal.RunDisplay, interrupts: "Interrupts") -> dict[str, Any]:
     """Show a run until it ends, and stop it when it is interrupted; its last progress."""
-    obeyed = 0
-    display.say(f"run {served.run}")
+    obeyed, named = 0, False
     for note in served.notes:
         display.say(note)
     while True:
         progress = served.progress()
+        if progress["tally"]["policy"] and not named:  # from its greeting on there is such a run
+            display.say(f"run {served.run}")
+            named = True
         display.show(progress["tally"])
         if progress["status"]["state"] == "ended" or progress["status"]["run"] != served.run:
             return progress

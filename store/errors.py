@@ -21,10 +21,9 @@ class UnknownRun(StoreError):
     """No run, or more than one, answers to the given id."""
 
 
+class NoCosts(StoreError):
+    """A run without timed steps was asked for their costs."""
+
+
 class TransferError(StoreError):
     """A folder could not be exported to or imported from."""
-
-
-def cause(error: Exception) -> str:
-    """The first line of what a library says, to be put in brackets behind our own sentence."""
-    return str(error).strip().split("\n", 1)[0]

@@ -47,16 +47,6 @@ def one_sentence(result):
 COMMANDS = typer.main.get_command(app).commands
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_and_option_has_help(name):
-    command = COMMANDS[name]
-    assert command.help
-    for parameter in command.params:
-        assert getattr(parameter, "help", None), parameter.name
-    with pytest.raises(SystemExit):
-        app([name, "--help"])
-
-
 def test_run_has_an_option_for_every_setting():
     names = {parameter.name for parameter in COMMANDS["run"].params}
     assert names == {*RunConfig.model_fields, "prompts", "as_json"}
@@ -80,7 +70,8 @@ def test_run_then_ask(path, tmp_path):
     run = summary["run_id"]
 
     listed = json.loads(avlab("runs", "--json").stdout)
-    assert [each["run_id"] for each in listed["runs"]] == [run]
+    assert [each["run_id"] for each in listed["runs"]] == [run] and listed["database"] == str(path)
+    assert avlab("runs").stderr == f"Read from {path}.\n"
     shown = json.loads(avlab("show", "last", "--json").stdout)
     assert shown.pop("ledger_ms") == pytest.approx(summary.pop("ledger_ms")) and shown == summary
     assert json.loads(avlab("show", run[:12], "--json").stdout)["run_id"] == run
@@ -106,7 +97,8 @@ def test_without_json_it_is_for_people(path):
         (["--policy", "adaptve"], "no policy 'adaptve'"),
         (["--temperature", "-1"], "at least 0"),
         (["--temperature", "hot"], "a number"),
-        (["--top-p", "2"], "at most 1"),
+        (["--top-p", "2"], "--top-p is '2'; it must be at most 1."),
+        (["--max-new-tokens", "0"], "--max-new-tokens is '0'; it must be at least 1."),
         (["--duration", "-5"], "above 0"),
         (["--arrival", "closed:-3"], "closed:-3"),
         (["--seed", "1.5"], "whole number"),
@@ -120,6 +112,29 @@ def test_a_wrong_setting_is_a_sentence_and_code_2(path, options, word):
     assert not path.exists()
 
 
+@pytest.mark.parametrize("command", ["run", "ab", "frontier"])
+@pytest.mark.parametrize(
+    ("option", "content", "word"),
+    [
+        ("--workload", "painting", "no workload named 'painting'"),
+        ("--workload", "file:", "file: needs a path"),
+        ("--prompts", b'{"prompt": "fine"}\n{"prompt": 7}\n', "line 2 of given"),
+        ("--costs", b"{", "given is not a cost file"),
+        ("--costs", b'{"draft": [], "verify": [[1, 1e308]]}', "a cost is 1e+308 ms"),
+    ],
+)
+def test_what_can_be_known_is_found_before_a_worker_or_a_database_is_there(
+    path, tmp_path, command, option, content, word
+):
+    value = content
+    if isinstance(content, bytes):
+        (tmp_path / "given").write_bytes(content)
+        value = str(tmp_path / "given")
+    result = avlab(command, option, value)
+    assert result.returncode == 2 and word in one_sentence(result)
+    assert not path.exists() and "run 0" not in result.stderr
+
+
 def test_an_unknown_option_or_command_is_code_2(path):
     assert avlab("run", "--colour", "red").returncode == 2
     assert avlab("paint").returncode == 2
@@ -127,15 +142,14 @@ def test_an_unknown_option_or_command_is_code_2(path):
 
 
 @pytest.mark.slow
-def test_what_the_real_worker_finds_before_it_loads_anything(path, tmp_path):
+def test_what_the_real_command_finds_before_it_starts_a_worker(path, tmp_path):
     bad = tmp_path / "bad.jsonl"
     bad.write_text('{"prompt": "fine"}\n{"prompt": 7}\n')
     result = avlab("run", "--prompts", str(bad), program=REAL)
-    assert result.returncode == 1 and "line 2 of bad.jsonl" in one_sentence(result)
+    assert result.returncode == 2 and "line 2 of bad.jsonl" in one_sentence(result)
     result = avlab("run", "--target", str(tmp_path / "nowhere"), "--json", program=REAL)
-    assert result.returncode == 1 and "no model folder" in one_sentence(result)
-    result = avlab("run", "--workload", "painting", program=REAL)
-    assert result.returncode == 1 and "no workload named 'painting'" in one_sentence(result)
+    assert result.returncode == 2 and "no model folder" in one_sentence(result)
+    assert not path.exists()
 
 
 @pytest.mark.slow
@@ -193,6 +207,23 @@ def test_a_worker_killed_mid_run_is_a_sentence_and_loses_nothing(path):
     out, err = process.communicate(timeout=90)
     assert process.returncode == 1 and "signal 9" in err
     assert json.loads(out)["state"] == "cut short" and json.loads(out)["steps"] > 3
+
+
+def test_a_reason_is_said_once_and_a_run_is_named_only_where_there_is_one(path):
+    process, worker = start(path)
+    os.kill(worker, signal.SIGKILL)
+    out, err = process.communicate(timeout=90)
+    assert (out + err).count("signal 9") == 1 and "cut short" in out
+    run = json.loads(avlab("runs", "--json").stdout)["runs"][0]["run_id"]
+    assert f"run {run}" in err
+    assert "run 0" not in avlab("run", "--target", "missing").stderr
+
+
+@pytest.mark.parametrize("command", [("run",), ("ab",), ("frontier",)])
+def test_an_empty_database_name_is_no_default(path, command):
+    result = avlab(*command, "--database", "")
+    assert result.returncode == 2 and one_sentence(result) == "--database is empty; give a value."
+    assert not path.exists()
 
 
 @pytest.mark.slow

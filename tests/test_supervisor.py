@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from avlab.config import SPIN, RunConfig
+from avlab.lab import Lab
 from avlab.workers import messages as m
 from avlab.workers import supervisor as module
 from avlab.workers.processes import Trace, usable_cores, worker_environment
@@ -112,6 +113,24 @@ def test_a_killed_worker_is_marked_and_loses_nothing_acknowledged(lab):
     assert lab.wait(60) and lab.status().outcome == "done"
 
 
+def test_a_killed_worker_is_said_to_have_ended_after_the_steps_that_are_recorded(lab):
+    run = begin(lab)
+    until(lambda: steps_seen(lab) > 5)
+    os.kill(lab.status().pid, signal.SIGKILL)
+    assert lab.wait(60)
+    assert f"after {summary(lab, run)['steps']} steps" in lab.status().error
+
+
+def test_a_worker_killed_while_it_starts_is_a_sentence_that_says_what_to_do(lab):
+    begin(lab, "slow to start")
+    until(lambda: lab.status().pid)
+    os.kill(lab.status().pid, signal.SIGKILL)
+    assert lab.wait(60)
+    assert lab.status().outcome == "failed"
+    for word in ("killed by signal 9 while it started", "start it again", "--slots"):
+        assert word in lab.status().error
+
+
 def test_a_killed_workers_children_go_too(lab):
     begin(lab, "child")
     until(lambda: any(isinstance(f, m.Event) and f.kind == "child" for f in lab.frames))
@@ -153,6 +172,16 @@ def test_a_worker_that_cannot_start_says_why(lab):
     assert lab.wait(60)
     assert lab.status().error == "The worker could not start: RuntimeError: a fault of ours"
     assert any("Traceback" in line for line in lab.log_tail())
+
+
+def test_a_run_that_never_began_leaves_nothing_in_the_database(tmp_path):
+    with Lab(tmp_path / "lab.duckdb", command=COMMAND) as lab:
+        lab.run({"target": "missing"})
+        assert lab.supervisor.wait(60)
+        lab.settle()
+    with Database(tmp_path / "lab.duckdb") as database:
+        for table in ("runs", "events"):
+            assert database.cursor().execute(f"SELECT count(*) FROM {table}").fetchall() == [(0,)]
 
 
 def test_a_failing_run_keeps_its_sentence(lab):
