@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 ARGS ?=
 AUDITED := adaptive adaptive:raw fixed:2 maximum:0.2 budget:earlier drawn:0.2 budget:same-step noise:correction
 
-.PHONY: run serve test test-vllm check setup setup-dev fetch audit bench bench-vllm-env sample-run train-drafter clean
+.PHONY: run serve test test-vllm check soak screenshots setup setup-dev fetch audit bench bench-vllm-env sample-run train-drafter clean
 .DEFAULT_GOAL := run
 
 run: fetch            ## the dashboard, on http://127.0.0.1:8501
@@ -31,6 +31,12 @@ check: setup-dev      ## format, lint, types and the fast tests
 	$(BIN)/ruff check .
 	$(BIN)/mypy avlab/speculation store avlab/workers
 	$(BIN)/python -m pytest -m "not slow and not model and not browser and not vllm" $(ARGS)
+
+soak: setup-dev fetch ## an hour live with three browsers: the dashboard's memory, log, charts. SOAK_SECONDS=600 is shorter
+	AVLAB_SOAK_SECONDS=$${SOAK_SECONDS:-3600} $(BIN)/python -m pytest tests/browser/test_soak.py -s $(ARGS)
+
+screenshots: setup-dev fetch ## the pictures of README and docs, from runs recorded for them; 15 minutes
+	$(BIN)/python tests/browser/screenshots.py $(ARGS)
 
 fetch: setup          ## the default target: downloaded once, then kept in the user's cache
 	$(BIN)/avlab fetch

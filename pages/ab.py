@@ -31,7 +31,8 @@ def draw() -> None:
                 "The run on show has no A/B in it: stop it, and set one up above.", icon=":material/science:"
             )
             return
-        answer = host.feed(shown.run).now_and_then(("ab", shown.live), lambda: analyse(con, shown.run))
+        version = (shown.live, len(queries.rounds(con, shown.run)))  # only whole rounds count
+        answer = host.feed(shown.run).as_of("ab", version, lambda: analyse(con, shown.run))
     done, plan = answer["rounds"], answer["plan"]
     length = f"{plan['length']:g} {plan['unit']}"
     st.markdown(

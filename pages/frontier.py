@@ -45,9 +45,8 @@ def draw() -> None:
                 icon=":material/science:",
             )
             return
-        answer = host.feed(shown.run).now_and_then(
-            ("frontier", shown.live), lambda: analyse_frontier(con, shown.run)
-        )
+        version = (shown.live, queries.finished_blocks(con, shown.run))
+        answer = host.feed(shown.run).as_of("frontier", version, lambda: analyse_frontier(con, shown.run))
     points, plan = answer["points"], answer["plan"]
     if shown.live:
         done, planned = answer["cells"][0], answer["planned"]

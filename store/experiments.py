@@ -61,6 +61,12 @@ def unfinished_round(con: duckdb.DuckDBPyConnection, run: str) -> int | None:
     return con.execute(sql, {"run": run}).fetchall()[0][0]
 
 
+def finished_blocks(con: duckdb.DuckDBPyConnection, run: str) -> int:
+    """How many counted blocks were served to their end so far."""
+    sql = "SELECT count(DISTINCT block) FROM block_requests WHERE run = ?::UUID"
+    return con.execute(sql, [run]).fetchall()[0][0]
+
+
 def block_rates(con: duckdb.DuckDBPyConnection, run: str, counted: str = KEPT) -> list[dict]:
     """Counted blocks in order: block, arm, round, tokens, seconds (from its beginning to its last step), steps,
     emitting, tokens_per_s, interactivity (median tokens/s of a request within it).
@@ -105,10 +111,10 @@ def user_times(con: duckdb.DuckDBPyConnection, run: str, counted: str = KEPT) ->
         con,
         f"""
         WITH counted AS ({counted})
-        SELECT arm, 1e3 * median(first_token - arrival) AS ms FROM counted
-        JOIN (SELECT first_token, arrival FROM requests WHERE run = $run::UUID) AS q
-            ON q.first_token > counted.time AND q.first_token <= coalesce(counted.until, 'infinity'::DOUBLE)
-        GROUP BY arm
+        SELECT arm, 1e3 * median(first_token - arrival) AS ms
+        FROM (SELECT first_token, arrival FROM requests WHERE run = $run::UUID) AS q
+            ASOF JOIN counted ON q.first_token > counted.time
+        WHERE q.first_token <= coalesce(counted.until, 'infinity'::DOUBLE) GROUP BY arm
         """,
         {"run": run},
     )

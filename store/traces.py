@@ -12,6 +12,7 @@ import pyarrow as pa
 from store.runs import UNHELD
 
 MAX_POINTS = 2000  # per trace; more cannot be told apart on a screen
+MOST_SLOTS = 64 * 16  # raw slots of a step: requests times draft positions, generously
 MAX_WINDOWS = 200  # each is up to K x 128 rows, and an error over few slots is mostly noise
 
 
@@ -231,17 +232,21 @@ def calibration_classes(con: duckdb.DuckDBPyConnection, run: str) -> list[tuple[
 
 
 def admitted_lengths(con: duckdb.DuckDBPyConnection, run: str, steps: int = 120) -> pa.Table:
-    """Of the last `steps` steps whose raw slots were stored: step, request, scheduled and admitted draft tokens."""
+    """Of the last `steps` steps whose raw slots were stored: step, request, scheduled and admitted draft tokens.
+
+    Only among the last rows, `MOST_SLOTS` a step: a long run's are not all looked at.
+    """
     return table(
         con,
         """
-        WITH chosen AS (
-            SELECT DISTINCT step FROM drafts WHERE run = $run::UUID ORDER BY step DESC LIMIT $steps
-        )
+        WITH last AS (
+            SELECT step, request, admitted FROM drafts WHERE run = $run::UUID
+                AND rowid > (SELECT max(rowid) FROM drafts WHERE run = $run::UUID) - $rows
+        ), chosen AS (SELECT DISTINCT step FROM last ORDER BY step DESC LIMIT $steps)
         SELECT step, request, count(*) AS scheduled, count(*) FILTER (admitted) AS admitted
-        FROM drafts JOIN chosen USING (step) WHERE run = $run::UUID GROUP BY ALL ORDER BY step, request
+        FROM last JOIN chosen USING (step) GROUP BY ALL ORDER BY step, request
         """,
-        {"run": run, "steps": steps},
+        {"run": run, "steps": steps, "rows": steps * MOST_SLOTS},
     )
 
 

@@ -171,6 +171,10 @@ def test_measures_are_found_and_chosen_by_name():
         "frontier-half-width": 1.5,
         "drift-gain": 1.05,
         "drift-recovery": 3,
+        "first-page": 3.0,
+        "first-tokens": 20.0,
+        "tick": 100.0,
+        "dashboard-effect": 5.0,
     }
     assert [m.name for m in choose(found, ["recorder", "overhead-top-p"])] == ["overhead", "recorder"]
     with pytest.raises(BenchError, match="no measure named 'speed'"):
@@ -211,7 +215,17 @@ def tiny(tmp_path_factory):
     return Tiny(config, True, folder, folder / "costs.json")
 
 
-NAMES = ("decode-step", "overhead", "policies-4", "estimator", "drafter", "memory", "recorder", "entropy")
+NAMES = (
+    "decode-step",
+    "overhead",
+    "policies-4",
+    "estimator",
+    "drafter",
+    "memory",
+    "recorder",
+    "entropy",
+    "dashboard-ticks",
+)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -332,3 +332,10 @@ def test_what_exploration_costs_is_one_sentence():
         "step by the cost table."
     )
     assert diagnosis.exploration(numbers.headline({}, [])) == ""
+
+
+def test_words_of_changes_that_are_close_stand_under_each_other():
+    figure = base.frame("", "").add_trace(base.line("", [0.0, 100.0], [0.0, 0.0], "black"))
+    marks = [(10.0, "window"), (12.0, "fixed:4"), (14.0, "adaptive"), (80.0, "none")]
+    shifts = [word.yshift for word in base.mark(figure, marks).layout.annotations]
+    assert shifts == [0, -13, -26, 0]

@@ -1,17 +1,12 @@
 """A click on a link, and a click just before it, hold against the timers of fragments."""
 
-import os
-import socket
-import subprocess
-import sys
 import time
-import urllib.request
-from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from avlab.bench.dashboard import Dashboard
 from avlab.bench.page_client import PageClient
 
 APP = Path(__file__).with_name("two_pages_app.py")
@@ -19,34 +14,10 @@ PATIENCE = 120.0  # seconds
 QUIET = 2.5  # seconds without a message, after which a page is taken as drawn; a page takes one
 
 
-@contextmanager
-def served(repaired):
-    """The app of two pages: its address."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "streamlit", "run", str(APP), "--server.port", str(port)]
-    environment = os.environ | {"REPAIRED": repaired, "PYTHONPATH": str(APP.parents[1])}
-    process = subprocess.Popen(command, env=environment, cwd=APP.parents[1], stdout=subprocess.DEVNULL)
-    try:
-        end = time.monotonic() + PATIENCE
-        while True:
-            try:
-                urllib.request.urlopen(f"http://127.0.0.1:{port}/_stcore/health", timeout=5).close()
-                break
-            except OSError:
-                assert process.poll() is None and time.monotonic() < end
-                time.sleep(0.1)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait(60)
-
-
 @pytest.fixture(scope="module")
-def repaired():
-    with served("yes") as url:
-        yield url
+def repaired(tmp_path_factory):
+    with Dashboard(tmp_path_factory.mktemp("app"), APP, REPAIRED="yes") as served:
+        yield served.wait().url
 
 
 def finished(message):
@@ -91,9 +62,9 @@ def test_a_timer_does_not_take_the_reader_back(repaired):
     assert follow_a_link_under_a_timer(repaired) == "drawn: second with 0"
 
 
-def test_the_fault_is_still_in_streamlit():
-    with served("no") as url:
-        assert follow_a_link_under_a_timer(url) == "drawn: first with 0"
+def test_the_fault_is_still_in_streamlit(tmp_path):
+    with Dashboard(tmp_path, APP, REPAIRED="no") as served:
+        assert follow_a_link_under_a_timer(served.wait().url) == "drawn: first with 0"
 
 
 def test_a_click_in_a_fragment_after_a_link_counts_and_stays_on_the_new_page(repaired):

@@ -12,6 +12,8 @@ from avlab.figures import palette
 Columns = Mapping[str, np.ndarray]
 
 SECONDS = "seconds since the run began"
+ROW_PIXELS, CHARACTER_PIXELS, MOST_ROWS = 13, 6, 3  # of the words at marks
+PLOT_PIXELS = 300  # width of a plot that is half a page or all of a phone's
 MOST_BINS = 240  # of time, in a chart that is redrawn every second
 
 
@@ -116,9 +118,30 @@ def mark(figure: go.Figure, marks: Iterable[tuple[float, str]], after: float = -
             for place, _ in kept
         ]
         figure.layout.annotations = [
-            {"x": place, "text": text, "font": {"size": 11}, **word} for place, text in kept
+            {"x": place, "text": text, "font": {"size": 11}, "yshift": -ROW_PIXELS * row, **word}
+            for (place, text), row in zip(kept, _rows_of(figure, kept), strict=True)
         ]
     return figure
+
+
+def _rows_of(figure: go.Figure, marks: Sequence[tuple[float, str]]) -> list[int]:
+    """The row of each mark's word, from the top, so that words close together stand under each other."""
+    ends_of_traces = [
+        float(trace.x[end])
+        for trace in figure.data
+        if trace.x is not None and len(trace.x)
+        for end in (0, -1)
+    ]
+    places = [*ends_of_traces, *(place for place, _ in marks)]
+    span = max(places) - min(places)
+    ends: list[float] = []  # of the last word in each row
+    rows = []
+    for place, text in marks:
+        row = next((row for row, end in enumerate(ends) if end <= place), len(ends))
+        row = min(row, MOST_ROWS - 1)
+        ends[row : row + 1] = [place + span * (CHARACTER_PIXELS * len(text) + 8) / PLOT_PIXELS]
+        rows.append(row)
+    return rows
 
 
 def nothing(text: str, height: int = 200) -> go.Figure:

@@ -63,7 +63,7 @@ def intercepts(arm: Mapping[str, np.ndarray], blocks: Sequence[Mapping[str, Any]
 
 def rounds(arm: Mapping[str, np.ndarray]) -> go.Figure:
     """How many labelled draft tokens each refit had, by position."""
-    figure = frame(STEP, "labelled draft tokens in the round", y_from_zero=True)
+    figure = frame(STEP, "labels in the round", y_from_zero=True)
     counts = arm["counts"]
     for k in range(counts.shape[1]):
         figure.add_trace(

@@ -65,6 +65,7 @@ class Feed:
         self._tables: dict[Any, pa.Table | None] = {}
         self._columns: dict[Any, tuple[pa.Table, dict[str, np.ndarray]]] = {}
         self._slow: dict[Any, tuple[float, Any]] = {}
+        self._answers: dict[Any, tuple[Any, Any]] = {}
         self._read = 0.0
         self._lock = threading.RLock()
 
@@ -138,6 +139,14 @@ class Feed:
                 found = ask()
                 self._slow[name] = (time.monotonic(), found)
             return found
+
+    def as_of(self, name: Any, version: Any, ask: Callable[[], Any]) -> Any:
+        """What `ask` gave when the version was last another: for answers that change only with it."""
+        with self._lock:
+            known = self._answers.get(name)
+            if known is None or known[0] != version:
+                known = self._answers[name] = (version, ask())
+            return known[1]
 
     def last_step(self) -> int:
         """The highest step number seen, -1 before the first."""

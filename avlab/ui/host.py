@@ -6,6 +6,7 @@ leave it alone.
 
 import asyncio
 import contextlib
+import ctypes
 import sys
 import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -31,6 +32,7 @@ from store import queries, retention
 from store.errors import StoreError
 
 FEEDS_KEPT = 8  # runs whose rows stay in memory; each is some megabytes
+M_ARENA_MAX, HEAPS = -8, 2  # of glibc's malloc.h; two threads seldom allocate at once here
 PLOTLY_PATH = "/avlab/plotly.min.js"
 
 _lab: Lab | None = None
@@ -85,11 +87,20 @@ def deleted() -> None:
 async def lifespan(_: Any) -> AsyncIterator[dict[str, Any]]:
     """Start and end of the server."""
     streamlit_repairs.make()
+    _share_heaps()
     open_lab(with_sample=True)
     try:
         yield {}
     finally:
         await asyncio.to_thread(close_lab)
+
+
+def _share_heaps() -> None:
+    """Have all threads share a few heaps, where the C library can (glibc): it gives each new thread one of its own, and
+    every visit, tick and query has a thread, so that the process would grow by what lies idle in each.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(M_ARENA_MAX, HEAPS)
 
 
 def problem() -> str:

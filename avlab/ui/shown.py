@@ -110,7 +110,7 @@ def page(
             "Live page shows what they tell; another run can be chosen in the sidebar.",
             icon=":material/visibility_off:",
         )
-        st.stop()
+        end()
     return shown
 
 
