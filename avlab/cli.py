@@ -147,18 +147,20 @@ def report(
 
 def _answer(database: Path | None, what: str, **arguments: Any) -> Any:
     """Ask a database: read it where nobody holds it, else ask its owner."""
-    from avlab.experiments.summary import summarise
+    from avlab.reach import here_or_there
     from avlab.workers.owner import ask
-    from store import queries
-    from store.database import connect_reader
-    from store.errors import DatabaseHeld
-    from store.export import export_run
 
     path = (database or default_database()).expanduser().resolve()
-    try:
-        con = connect_reader(path)
-    except DatabaseHeld:
-        return ask(path, what, **arguments)
+    return here_or_there(path, lambda: _read(path, what, **arguments), lambda: ask(path, what, **arguments))
+
+
+def _read(path: Path, what: str, **arguments: Any) -> Any:
+    from avlab.experiments.summary import summarise
+    from store import queries
+    from store.database import connect_reader
+    from store.export import export_run
+
+    con = connect_reader(path)
     try:
         if what == "runs":
             return queries.runs(con)
@@ -182,19 +184,20 @@ def window(
     as_json: Json = False,
 ) -> None:
     """In the run that is served now, verify every draft for some steps: labels that no trimming has selected."""
+    from avlab.reach import here_or_there
     from avlab.workers.owner import ask
     from store.database import connect_reader
-    from store.errors import DatabaseHeld, StoreError
+    from store.errors import StoreError
 
     path = (database or default_database()).expanduser().resolve()
-    try:
+
+    def nobody_serves() -> str:
         connect_reader(path).close()
-    except DatabaseHeld:
-        run = ask(path, "window", steps=steps, teach=teach)
-    else:
         raise StoreError(
             f"Nothing is served into {path} now: start a run, or open the dashboard and press Start."
         )
+
+    run = here_or_there(path, nobody_serves, lambda: ask(path, "window", steps=steps, teach=teach))
     if as_json:
         terminal.print_json({"run": run, "steps": steps, "teach": teach})
     else:

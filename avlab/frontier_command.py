@@ -64,32 +64,39 @@ def _rest(config: RunConfig, plan: Any) -> tuple[list[str], Any]:
     import msgspec
 
     from avlab.experiments import frontier
+    from avlab.reach import here_or_there
     from avlab.workers.messages import Experiment
     from avlab.workers.owner import ask
     from store.database import connect_reader
     from store.errors import DatabaseHeld, StoreError
 
-    try:
-        con = connect_reader(config.database)
-    except DatabaseHeld:
+    def read() -> tuple[list[str], Any]:
+        try:
+            con = connect_reader(config.database)
+        except DatabaseHeld:
+            raise
+        except StoreError:  # no file yet, or one from before there were experiments
+            return [], plan
+        with con:
+            runs = frontier.earlier_runs(con, config, plan)
+            return runs, frontier.missing(con, runs, plan)
+
+    def asked() -> tuple[list[str], Any]:
         plain = {"config": config.model_dump(mode="json"), "experiment": msgspec.to_builtins(plan)}
         found = ask(config.database, "plan_frontier", **plain)
         return found["runs"], found["plan"] and msgspec.convert(found["plan"], Experiment)
-    except StoreError:  # no file yet, or one from before there were experiments
-        return [], plan
-    with con:
-        runs = frontier.earlier_runs(con, config, plan)
-        return runs, frontier.missing(con, runs, plan)
+
+    return here_or_there(config.database, read, asked)
 
 
 def _earlier(config: RunConfig, run: str, slo: tuple[str, float] | None) -> dict[str, Any]:
     from avlab.experiments.frontier import analyse_frontier
+    from avlab.reach import here_or_there
     from avlab.workers.owner import ask
     from store.database import connect_reader
-    from store.errors import DatabaseHeld
 
-    try:
+    def read() -> dict[str, Any]:
         with connect_reader(config.database) as con:
             return analyse_frontier(con, run, slo)
-    except DatabaseHeld:
-        return ask(config.database, "frontier", run=run, slo=slo)
+
+    return here_or_there(config.database, read, lambda: ask(config.database, "frontier", run=run, slo=slo))

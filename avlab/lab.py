@@ -3,6 +3,8 @@
 What the CLI's `run` and the dashboard both are. No torch here.
 """
 
+import os
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -34,7 +36,8 @@ PATIENCE = 2.0  # seconds to wait for a reader that has the file open for a mome
 class Lab:
     """Open a database as its owner until `close`; use as a context manager.
 
-    on_frame: called with every frame of a run as it arrives; it must be quick. `notes` holds what is worth telling
+    on_frame: called with every frame of a run as it arrives; it must be quick. hospitable: whether other processes may
+    start runs here; not where this process serves one run and ends. `notes` holds what is worth telling
     once, such as a worker of an earlier lab that was ended. Raises DatabaseHeld when another process owns the file.
     """
 
@@ -43,10 +46,11 @@ class Lab:
         path: str | Path,
         on_frame: Callable[[m.Frame], None] = lambda frame: None,
         command: Sequence[str] = REFERENCE,
+        hospitable: bool = True,
     ):
         self.notes: list[str] = []
         self.tally, self.tape = Tally(), Tape()
-        self._on_frame = on_frame
+        self._on_frame, self._hospitable = on_frame, hospitable
         self.database = _open(Path(path))
         try:
             self.recorder = Recorder(self.database)
@@ -82,6 +86,19 @@ class Lab:
     def stop(self) -> dict[str, Any]:
         """Stop the running worker and say how it ended."""
         return asdict(self.supervisor.stop())
+
+    def ask_to_stop(self, at_once: bool = False) -> None:
+        """Begin to stop the running worker and return; at_once: without waiting for its last step."""
+        arguments = {"timeout": 0.0} if at_once else {}
+        threading.Thread(target=self.supervisor.stop, kwargs=arguments).start()
+
+    def _run_of_a_guest(self, **asked: Any) -> str:
+        if not self._hospitable:
+            raise WorkerError(
+                f"{self.database.path} is held by a command (PID {os.getpid()}) that serves one run and ends: wait "
+                "for its end, or choose another file."
+            )
+        return self.run(**asked)
 
     def window(self, steps: int, teach: bool = False) -> str:
         """Ask for a window of full verification; the run it is of. Raises WorkerError where nothing is served."""
@@ -163,9 +180,9 @@ class Lab:
 
     def _open_door(self) -> Owner | None:
         handlers: dict[str, Callable[..., Any]] = {
-            "run": self.run,
+            "run": self._run_of_a_guest,
             "progress": self.progress,
-            "stop": self.stop,
+            "stop": self.ask_to_stop,
             "runs": self.runs,
             "show": self.show,
             "ab": self.ab,

@@ -2,7 +2,6 @@
 
 import inspect
 import signal
-import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -49,15 +48,16 @@ def serve(config: Config, as_json: bool, show: Callable[[dict[str, Any]], None])
 def opened(config: Config, plan: Any = None) -> Iterator["Local | Remote"]:
     """A run that was just started: in a lab of our own, or in the one that holds the database."""
     from avlab.lab import Lab
-    from store.errors import DatabaseHeld
+    from avlab.reach import here_or_there
 
-    try:
-        lab = Lab(config.database)
-    except DatabaseHeld:
-        yield Remote(config, plan)
+    found: Any = here_or_there(
+        config.database, lambda: Lab(config.database, hospitable=False), lambda: Remote(config, plan)
+    )
+    if isinstance(found, Remote):
+        yield found
         return
-    with lab:
-        yield Local(lab, config, plan)
+    with found:
+        yield Local(found, config, plan)
 
 
 def _config(options: dict[str, Any]) -> RunConfig:
@@ -93,8 +93,7 @@ class Local:
         return self.lab.progress()
 
     def stop(self, at_once: bool) -> None:
-        arguments = {"timeout": 0.0} if at_once else {}
-        threading.Thread(target=self.lab.supervisor.stop, kwargs=arguments).start()
+        self.lab.ask_to_stop(at_once)
 
     def summary(self) -> dict[str, Any]:
         return self.lab.show(self.run)
@@ -125,7 +124,7 @@ class Remote:
         return self.ask(self.database, "progress")
 
     def stop(self, at_once: bool) -> None:
-        self.ask(self.database, "stop")
+        self.ask(self.database, "stop", at_once=at_once)
 
     def summary(self) -> dict[str, Any]:
         return self.ask(self.database, "show", run=self.run)

@@ -30,6 +30,10 @@ class OwnerError(RuntimeError):
     """The owner of a database cannot be asked, or refused. The message is one sentence."""
 
 
+class OwnerSilent(OwnerError):
+    """Nobody answers for the database: its holder is no lab, or one that is only starting or ending."""
+
+
 def _folders() -> list[Path]:
     """Where sockets may be, best first. The environment may differ between owner and asker, so there are several."""
     name = f"avlab-{os.getuid()}"
@@ -138,7 +142,7 @@ class Owner:
 
 
 def ask(database: str | os.PathLike, what: str, **arguments: Any) -> Any:
-    """Ask whoever holds the database; the answer. Raises OwnerError when nobody answers, or with the refusal."""
+    """Ask whoever holds the database; the answer. Raises OwnerSilent when nobody answers, OwnerError with a refusal."""
     name = _socket_name(database)
     sockets = [folder / name for folder in _folders() if is_private(folder) and (folder / name).exists()]
     context = zmq.Context()
@@ -155,9 +159,7 @@ def ask(database: str | os.PathLike, what: str, **arguments: Any) -> Any:
                 wire.close()
     finally:
         context.term()
-    raise OwnerError(
-        f"{database} is held by another process that does not answer: end it, or take another file."
-    )
+    raise OwnerSilent(f"No lab answers for {database}: wait if it is starting, or take another file.")
 
 
 def _await(wire: zmq.Socket) -> Any:
