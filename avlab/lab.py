@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from avlab.config import RunConfig
+from avlab.errors import not_written
 from avlab.experiments import frontier
 from avlab.experiments.analysis import analyse
 from avlab.experiments.summary import summarise
@@ -215,6 +216,4 @@ def _open(path: Path) -> Database:
                 raise
             time.sleep(0.1)
         except OSError as error:
-            raise StoreError(
-                f"{path} cannot be written ({error.strerror or error}): choose another file."
-            ) from None
+            raise StoreError(not_written(path, error)) from None

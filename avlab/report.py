@@ -10,6 +10,7 @@ import duckdb
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
+from avlab.errors import not_written
 from avlab.experiments.analysis import analyse
 from avlab.experiments.frontier import analyse_frontier
 from avlab.experiments.plan import DESIGNS
@@ -70,16 +71,16 @@ Chart = tuple[str, str, go.Figure]  # title, what to read from it, figure
 
 def write_report(con: duckdb.DuckDBPyConnection, run: str, path: Path) -> None:
     """Write the report of a run to a new file. Raises UnknownRun, and StoreError where it cannot be written."""
+    if path.exists():
+        raise StoreError(f"{path} is there already: give another name.")
     text = report(con, run)
+    part = path.with_name(f"{path.name}.part")  # so that nothing half written has the file's name
     try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
-        raise StoreError(f"{path} is there already: give another name.") from None
+        part.write_text(text, encoding="utf-8")
+        part.rename(path)
     except OSError as error:
-        raise StoreError(
-            f"{path} cannot be written ({error.strerror or error}): give another name."
-        ) from None
+        part.unlink(missing_ok=True)
+        raise StoreError(not_written(path, error)) from None
 
 
 def report(con: duckdb.DuckDBPyConnection, run: str) -> str:

@@ -10,8 +10,9 @@ from pathlib import Path
 import duckdb
 from filelock import FileLock, Timeout
 
+from avlab.errors import cause, not_written, remedy
 from store import schema
-from store.errors import DatabaseHeld, SchemaError, StoreError, cause
+from store.errors import DatabaseHeld, SchemaError, StoreError
 
 # One thread and a bounded memory: the database shares its machine with the engine that is being measured.
 SETTINGS: dict[str, str | bool | int | float | list[str]] = {"threads": 1, "memory_limit": "1GB"}
@@ -23,6 +24,8 @@ LAST_STATE = (
     "FROM events WHERE origin = 'lab' AND kind IN ('finished', 'stopped', 'failed', 'cut short', 'resumed') "
     "GROUP BY run"
 )
+
+MAGIC, MAGIC_AT = b"DUCK", 8  # of every DuckDB file, and the byte where it stands
 
 _owned: dict[Path, "Database"] = {}
 _guard = threading.Lock()
@@ -38,6 +41,7 @@ class Database:
     def __init__(self, path: str | os.PathLike):
         self.path = Path(path).expanduser().resolve()
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        _refuse_foreign(self.path)
         self._lock = _take_lock(self.path)
         try:
             self._con = _connect(self.path, read_only=False)
@@ -152,6 +156,19 @@ def _lock_path(path: Path) -> Path:
     return path.with_name(path.name + ".lock")
 
 
+def _refuse_foreign(path: Path) -> None:
+    """Raise StoreError for a folder and for a file that is none of DuckDB's, before anything is put beside it."""
+    if path.is_dir():
+        raise StoreError(f"{path} is a folder: give a file in it, such as {path / 'lab.duckdb'}.")
+    try:
+        with path.open("rb") as file:
+            head = file.read(len(MAGIC) + MAGIC_AT)
+    except OSError:  # none yet, or none that may be read: opening it will tell
+        return
+    if head and head[MAGIC_AT:] != MAGIC:
+        raise SchemaError(f"{path} is not a DuckDB file: choose another file.")
+
+
 def _take_lock(path: Path) -> FileLock:
     with _guard:
         if path in _owned:
@@ -163,10 +180,12 @@ def _take_lock(path: Path) -> FileLock:
     except Timeout:
         raise held_error(path, lock_path.read_text().strip()) from None
     except OSError as error:
-        raise StoreError(
-            f"{path} cannot be locked for writing ({error.strerror or error}): check its folder."
-        ) from None
-    lock_path.write_text(f"PID {os.getpid()}, since {time.strftime('%Y-%m-%d %H:%M:%S')}\n")
+        raise StoreError(f"{path} cannot be locked: {not_written(lock_path, error)}") from None
+    try:
+        lock_path.write_text(f"PID {os.getpid()}, since {time.strftime('%Y-%m-%d %H:%M:%S')}\n")
+    except OSError as error:
+        lock.release()
+        raise StoreError(not_written(lock_path, error)) from None
     return lock
 
 
@@ -189,8 +208,8 @@ def _connect(path: Path, read_only: bool) -> duckdb.DuckDBPyConnection:
             raise held_error(path, owner if owner.startswith(f"{pid},") else pid) from None
         if "not a valid DuckDB" in text:
             raise SchemaError(f"{path} is not a DuckDB file: choose another file.") from None
-        raise StoreError(f"{path} could not be opened ({cause(error)}).") from None
+        raise StoreError(f"{path} could not be opened ({cause(error)}): {remedy(error)}.") from None
     except duckdb.ConnectionException:
         raise DatabaseHeld(f"{path} is already open for reading in this process: close that first.") from None
     except duckdb.Error as error:
-        raise StoreError(f"{path} could not be opened ({cause(error)}).") from None
+        raise StoreError(f"{path} could not be opened ({cause(error)}): choose another file.") from None

@@ -23,8 +23,3 @@ class UnknownRun(StoreError):
 
 class TransferError(StoreError):
     """A folder could not be exported to or imported from."""
-
-
-def cause(error: Exception) -> str:
-    """The first line of what a library says, to be put in brackets behind our own sentence."""
-    return str(error).strip().split("\n", 1)[0]

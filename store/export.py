@@ -17,8 +17,9 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
+from avlab.errors import cause, not_written
 from store.database import Database, append_event
-from store.errors import TransferError, cause
+from store.errors import TransferError
 from store.runs import describe
 from store.schema import ADDED, ADDED_TABLES, VERSION
 from store.tables import TABLES, arrow_schema
@@ -61,7 +62,7 @@ def export_run(
         (part / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
         part.rename(folder)
     except (duckdb.Error, OSError) as error:
-        raise TransferError(f"Run {run} could not be exported to {folder} ({cause(error)}).") from None
+        raise TransferError(f"Run {run} could not be exported: {not_written(folder, error)}") from None
     finally:
         con.execute("ROLLBACK")
         shutil.rmtree(part, ignore_errors=True)

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 import duckdb
 import pyarrow as pa
 
+from avlab.errors import cause
 from avlab.workers.messages import UNNUMBERED, Bye, Envelope, Hello
 from store.database import LAST_STATE, Database, append_event
-from store.errors import RecorderError, cause
+from store.errors import RecorderError
 from store.rows import event_row, rows_of
 
 FLUSH_SECONDS = 0.2  # chosen here: a chart is at most this far behind, and a commit costs a few milliseconds

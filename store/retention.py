@@ -11,8 +11,9 @@ from pathlib import Path
 
 import duckdb
 
+from avlab.errors import cause
 from store.database import Database, append_event
-from store.errors import StoreError, cause
+from store.errors import StoreError
 from store.ids import started_at
 from store.runs import DELETED, describe, runs
 from store.tables import TABLES, create_statements

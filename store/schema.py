@@ -5,7 +5,8 @@ import time
 
 import duckdb
 
-from store.errors import SchemaError, cause
+from avlab.errors import cause
+from store.errors import SchemaError
 from store.tables import create_statements
 
 VERSION = 5

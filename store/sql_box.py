@@ -13,7 +13,8 @@ from typing import Any
 
 import duckdb
 
-from store.errors import StoreError, cause
+from avlab.errors import cause
+from store.errors import StoreError
 from store.export import export_run
 from store.runs import plain
 from store.tables import TABLES

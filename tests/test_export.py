@@ -92,7 +92,7 @@ def test_an_export_never_overwrites_and_leaves_nothing_half_done(source, tmp_pat
     with pytest.raises(TransferError, match="cannot be exported as 'pickle'"):
         export_run(con, run, tmp_path / "new", "pickle")
     (tmp_path / "file").write_text("")
-    with pytest.raises(TransferError, match="could not be exported to"):
+    with pytest.raises(TransferError, match="could not be exported"):
         export_run(con, run, tmp_path / "file" / "new")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "there"]
     export_run(con, run, tmp_path / "new")  # the connection is usable again

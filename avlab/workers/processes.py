@@ -90,9 +90,15 @@ class Trace:
         return cls(pid, created, run, str(folder))
 
     def write(self, path: Path) -> None:
+        """Write it whole or not at all. Raises OSError, with the file's name."""
         temporary = path.with_name(path.name + ".new")
-        temporary.write_text(json.dumps(asdict(self)))
-        temporary.replace(path)
+        try:
+            temporary.write_text(json.dumps(asdict(self)))
+            temporary.replace(path)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            raise OSError(error.errno, error.strerror, str(path)) from None
 
     @classmethod
     def read(cls, path: Path) -> "Trace | None":

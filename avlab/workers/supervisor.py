@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from avlab.config import RunConfig
+from avlab.errors import CLOSED, FULL, cause, not_written
 from avlab.workers import messages as m
 from avlab.workers.inbox import Inbox, Recorder
 from avlab.workers.kinds import Config, command_of
@@ -165,7 +166,10 @@ class _Worker:
                 sweep(self._process.pid, [])
             self.inbox.close()
             shutil.rmtree(self._folder, ignore_errors=True)
-            raise WorkerError(f"The worker could not be started ({error}).") from None
+            why = f"{cause(error)}: {error.filename}."
+            if error.errno in (*FULL, *CLOSED):
+                why = not_written(error.filename or self._folder, error)
+            raise WorkerError(f"The worker could not be started: {why}") from None
         self._watcher = threading.Thread(target=self._watch, name="watcher", daemon=True)
         self._watcher.start()
 
