@@ -43,7 +43,7 @@ def attach(
         "url": url, "model": model, "engine": engine, "interval": interval, "verification": verification,
         "key_variable": key_variable, "ca_file": ca_file, "timeout": timeout, "patience": patience,
         "duration": None if str(duration).lower() in ("inf", "forever") else duration, "tokens": tokens,
-        "requests": requests, "database": database or str(default_database()),
+        "requests": requests, "database": database if database is not None else str(default_database()),
     }  # fmt: skip
     given = run_command.plain_settings(given)
     run_command.serve(AttachConfig.make(given), as_json, show_watched)

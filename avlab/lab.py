@@ -3,6 +3,7 @@
 What the CLI's `run` and the dashboard both are. No torch here.
 """
 
+import contextlib
 import os
 import threading
 import time
@@ -159,12 +160,20 @@ class Lab:
         with self.database.cursor() as con:
             write_report(con, queries.find_run(con, run), Path(file))
 
+    def settle(self) -> None:
+        """Store what the disk did not take before, and why the run ended, if it can be stored now."""
+        status = self.supervisor.status()
+        if status.run and status.error:
+            with contextlib.suppress(StoreError):
+                self.recorder.end(status.run, status.error)
+
     def close(self) -> None:
         """Stop the worker, answer nobody, give the file free. Closing twice does nothing."""
         if self.owner is not None:
             self.owner.close()
             self.owner = None
         self.supervisor.close()
+        self.settle()
         try:
             self.recorder.close()
         except StoreError:

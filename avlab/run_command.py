@@ -78,7 +78,8 @@ def plain_settings(options: dict[str, Any]) -> dict[str, Any]:
         if "workload" in given:
             raise ConfigError(["--prompts and --workload both say what is served; give one of them."])
         given["workload"] = f"file:{Path(prompts).expanduser().resolve()}"
-    given["database"] = str(Path(given.get("database") or default_database()).expanduser().resolve())
+    database = given.get("database", default_database())
+    given["database"] = str(Path(database).expanduser().resolve()) if str(database).strip() else ""
     return given
 
 
@@ -96,6 +97,7 @@ class Local:
         self.lab.ask_to_stop(at_once)
 
     def summary(self) -> dict[str, Any]:
+        self.lab.settle()
         return self.lab.show(self.run)
 
     def ab(self, slo: Any = None) -> dict[str, Any]:
@@ -146,18 +148,22 @@ def _serve(served: Any, config: Config, interrupts: "Interrupts", as_json: bool,
         summary = served.summary()
         if summary["state"] == "running":  # its end could not be recorded; the next owner will mark it
             summary["state"] = "cut short"
+        if summary["reason"] == status["error"] and not as_json:
+            summary["reason"] = None  # standard error says it
         terminal.print_json(summary) if as_json else show(summary)
     end(status, interrupts)
 
 
 def follow(served: Any, display: terminal.RunDisplay, interrupts: "Interrupts") -> dict[str, Any]:
     """Show a run until it ends, and stop it when it is interrupted; its last progress."""
-    obeyed = 0
-    display.say(f"run {served.run}")
+    obeyed, named = 0, False
     for note in served.notes:
         display.say(note)
     while True:
         progress = served.progress()
+        if progress["tally"]["policy"] and not named:  # from its greeting on there is such a run
+            display.say(f"run {served.run}")
+            named = True
         display.show(progress["tally"])
         if progress["status"]["state"] == "ended" or progress["status"]["run"] != served.run:
             return progress

@@ -18,6 +18,8 @@ def serve(order: Order) -> str:
     mood = config.target
     if mood == "missing":
         raise WorkerError("The target 'missing' is not here: fetch it.")
+    if mood == "slow to start":
+        time.sleep(600)
     if mood == "broken":
         raise RuntimeError("a fault of ours")
     machine = {name: os.environ.get(name) for name in VARIABLES}

@@ -47,16 +47,6 @@ def one_sentence(result):
 COMMANDS = typer.main.get_command(app).commands
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_and_option_has_help(name):
-    command = COMMANDS[name]
-    assert command.help
-    for parameter in command.params:
-        assert getattr(parameter, "help", None), parameter.name
-    with pytest.raises(SystemExit):
-        app([name, "--help"])
-
-
 def test_run_has_an_option_for_every_setting():
     names = {parameter.name for parameter in COMMANDS["run"].params}
     assert names == {*RunConfig.model_fields, "prompts", "as_json"}
@@ -193,6 +183,23 @@ def test_a_worker_killed_mid_run_is_a_sentence_and_loses_nothing(path):
     out, err = process.communicate(timeout=90)
     assert process.returncode == 1 and "signal 9" in err
     assert json.loads(out)["state"] == "cut short" and json.loads(out)["steps"] > 3
+
+
+def test_a_reason_is_said_once_and_a_run_is_named_only_where_there_is_one(path):
+    process, worker = start(path)
+    os.kill(worker, signal.SIGKILL)
+    out, err = process.communicate(timeout=90)
+    assert (out + err).count("signal 9") == 1 and "cut short" in out
+    run = json.loads(avlab("runs", "--json").stdout)["runs"][0]["run_id"]
+    assert f"run {run}" in err
+    assert "run 0" not in avlab("run", "--target", "missing").stderr
+
+
+@pytest.mark.parametrize("command", [("run",), ("ab",), ("frontier",)])
+def test_an_empty_database_name_is_no_default(path, command):
+    result = avlab(*command, "--database", "")
+    assert result.returncode == 2 and one_sentence(result) == "database is empty; give a value."
+    assert not path.exists()
 
 
 @pytest.mark.slow

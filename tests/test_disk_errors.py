@@ -11,6 +11,7 @@ import store_frames as frames
 from avlab.config import RunConfig
 from avlab.errors import cause, not_written
 from avlab.report import write_report
+from avlab.workers import messages as m
 from avlab.workers import processes
 from avlab.workers.processes import Trace
 from avlab.workers.supervisor import Supervisor, WorkerError
@@ -30,9 +31,10 @@ AS_JSON = duckdb.IOException(
 def recorded(tmp_path):
     """(a cursor, the run that the file holds)."""
     with Database(tmp_path / "lab.duckdb") as database:
-        run = new_run_id()
+        run, of_an_ab = new_run_id(), (m.ExperimentBegun, m.RoundDone, m.BlockRequests)
+        sent = [frame for frame in frames.whole_run() if not isinstance(frame, of_an_ab)]
         with Recorder(database) as recorder:
-            for envelope in frames.envelopes(frames.whole_run(), run):
+            for envelope in frames.envelopes(sent, run):
                 recorder.record(envelope)
         yield database.cursor(), run
 

@@ -112,6 +112,24 @@ def test_a_killed_worker_is_marked_and_loses_nothing_acknowledged(lab):
     assert lab.wait(60) and lab.status().outcome == "done"
 
 
+def test_a_killed_worker_is_said_to_have_ended_after_the_steps_that_are_recorded(lab):
+    run = begin(lab)
+    until(lambda: steps_seen(lab) > 5)
+    os.kill(lab.status().pid, signal.SIGKILL)
+    assert lab.wait(60)
+    assert f"after {summary(lab, run)['steps']} steps" in lab.status().error
+
+
+def test_a_worker_killed_while_it_starts_is_a_sentence_that_says_what_to_do(lab):
+    begin(lab, "slow to start")
+    until(lambda: lab.status().pid)
+    os.kill(lab.status().pid, signal.SIGKILL)
+    assert lab.wait(60)
+    assert lab.status().outcome == "failed"
+    for word in ("killed by signal 9 while it started", "start it again", "--slots"):
+        assert word in lab.status().error
+
+
 def test_a_killed_workers_children_go_too(lab):
     begin(lab, "child")
     until(lambda: any(isinstance(f, m.Event) and f.kind == "child" for f in lab.frames))

@@ -14,6 +14,7 @@ from pathlib import Path
 from avlab.config import RunConfig
 from avlab.errors import CLOSED, FULL, cause, not_written
 from avlab.workers import messages as m
+from avlab.workers.entry import COULD_NOT_START
 from avlab.workers.inbox import Inbox, Recorder
 from avlab.workers.kinds import Config, command_of
 from avlab.workers.link import endpoint
@@ -33,6 +34,7 @@ LATE_SECONDS = 3.0  # without a frame, after which a worker is shown as late
 DEAD_SECONDS = 30.0  # and after which it is ended: three times what it allows its lab
 STOP_SECONDS = 15.0  # a step, the farewell and its commit
 REFUSED_SECONDS = 3.0  # for the last frames of a run that cannot be recorded: the disk may get room
+MEMORY = "if this machine's memory ran out, lower --slots or --context, or choose a smaller target"
 REFERENCE = command_of(RunConfig.kind)
 
 
@@ -136,6 +138,7 @@ class _Worker:
         self._greeted = False
         self._bye: m.Bye | None = None
         self._beat: m.Heartbeat | None = None
+        self._steps = 0  # that have arrived
         self._error, self._ending, self._asked_to_stop = "", "", False
         self._log: list[str] = []
         self._folder = private_folder()
@@ -211,6 +214,8 @@ class _Worker:
             self._beat = frame
         elif isinstance(frame, m.Hello):
             self._greeted = True
+        elif isinstance(frame, m.Steps):
+            self._steps += len(frame.steps)
         elif isinstance(frame, m.Bye):
             self._bye = frame
         self._on_frame(frame)
@@ -251,6 +256,7 @@ class _Worker:
     def _conclude(self) -> None:
         """Say how it ended; a run without a farewell is marked as cut short."""
         code = self._process.returncode
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
         if self._bye is not None:
             if not self._error and not self._bye.complete and self._bye.reason != "stopped":
                 self._error = self._bye.reason
@@ -258,17 +264,21 @@ class _Worker:
         if not self._greeted and self._asked_to_stop:
             return
         if self._greeted:
-            how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
-            step = f" at step {self._beat.step}" if self._beat else ""
-            sentence = self._ending or f"The worker {how}{step}: the run is cut short."
+            after = f" after {self._steps:,} steps" if self._steps else ""
+            sentence = self._ending or f"The worker {how}{after}: the run is cut short."
             try:
                 self._recorder.end(self.run, sentence)
             except Exception as error:
                 sentence = str(error)  # the next lab that opens the file marks the run
             self._error = self._error or sentence
         elif not self._error:
-            said = self._log[-1] if self._log else f"it ended with code {code} and said nothing."
-            self._error = self._ending or (said if code == 2 else f"The worker could not start: {said}")
+            if code == COULD_NOT_START and self._log:
+                sentence = self._log[-1]
+            elif self._log and code > 0:
+                sentence = f"The worker could not start: {self._log[-1]}"
+            else:
+                sentence = f"The worker {how} while it started, and said nothing: start it again; {MEMORY}."
+            self._error = self._ending or sentence
 
     def _outcome(self) -> str:
         if self._bye is None:
