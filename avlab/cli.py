@@ -1,5 +1,5 @@
-"""The lab without a browser: `avlab fetch`, `run`, `ab`, `frontier`, `runs`, `show`, `export`, `report`, `window`,
-`bias`, `attach`, `doctor`, `vllm`, `bench`.
+"""The lab without a browser: `avlab fetch`, `run`, `ab`, `frontier`, `runs`, `show`, `export`, `report`, `costs`,
+`window`, `bias`, `attach`, `doctor`, `vllm`, `bench`.
 
 Answers go to standard output, everything else to standard error; with --json the answer is one JSON object. What
 goes wrong is one sentence on standard error and an exit code other than 0: 2 for wrong usage, 130 for Ctrl-C, else 1.
@@ -23,7 +23,9 @@ from avlab import (
     vllm_command,
 )
 from avlab.config import ConfigError, default_database
+from avlab.engine.cost_file import text_of
 from avlab.errors import is_ours
+from avlab.files import write_new
 from avlab.teaching.rules import CaseError
 from avlab.vllm.attach_config import AttachConfig
 
@@ -145,6 +147,23 @@ def report(
     terminal.print_json({"file": target}) if as_json else terminal.answers().print(target, soft_wrap=True)
 
 
+@app.command()
+def costs(
+    run: RunName,
+    file: Annotated[Path | None, typer.Argument(help="A new file; else one named after the run.")] = None,
+    database: Database = None,
+    as_json: Json = False,
+) -> None:
+    """Write the step costs that a run has timed as a file for --costs, for runs that can be repeated."""
+    samples = _answer(database, "costs", run=run)
+    path = (file or Path(f"avlab-costs-{samples['cost_hash']}.json")).expanduser().absolute()
+    write_new(path, lambda: text_of(samples["draft"], samples["verify"]))
+    if as_json:
+        terminal.print_json({"file": str(path), "cost_hash": samples["cost_hash"]})
+    else:
+        terminal.answers().print(str(path), soft_wrap=True)
+
+
 def _answer(database: Path | None, what: str, **arguments: Any) -> Any:
     """Ask a database: read it where nobody holds it, else ask its owner."""
     from avlab.reach import here_or_there
@@ -165,6 +184,8 @@ def _read(path: Path, what: str, **arguments: Any) -> Any:
         if what == "runs":
             return queries.runs(con)
         run = queries.find_run(con, arguments.pop("run"))
+        if what == "costs":
+            return queries.cost_samples(con, run)
         if what == "report":
             from avlab.report import write_report
 

@@ -167,6 +167,11 @@ class Lab:
             with contextlib.suppress(StoreError):
                 self.recorder.end(status.run, status.error)
 
+    def costs(self, run: str) -> dict:
+        """The samples of a run's step costs."""
+        with self.database.cursor() as con:
+            return queries.cost_samples(con, queries.find_run(con, run))
+
     def close(self) -> None:
         """Stop the worker, answer nobody, give the file free. Closing twice does nothing."""
         if self.owner is not None:
@@ -200,6 +205,7 @@ class Lab:
             "plan_frontier": self.plan_frontier,
             "export": self.export,
             "report": self.report,
+            "costs": self.costs,
             "window": self.window,
         }
         try:

@@ -10,16 +10,15 @@ import duckdb
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
-from avlab.errors import not_written
 from avlab.experiments.analysis import analyse
 from avlab.experiments.frontier import analyse_frontier
 from avlab.experiments.plan import DESIGNS
 from avlab.figures import ab, calibration, frontier, live, numbers, sums
+from avlab.files import write_new
 from avlab.terminal_ab import LEDGER
 from avlab.ui.feeds import Feed
 from avlab.ui.formats import moment
 from store import queries
-from store.errors import StoreError
 
 PRIVATE = ("database",)  # a setting that says more of the machine's owner than of the run
 
@@ -70,17 +69,8 @@ Chart = tuple[str, str, go.Figure]  # title, what to read from it, figure
 
 
 def write_report(con: duckdb.DuckDBPyConnection, run: str, path: Path) -> None:
-    """Write the report of a run to a new file. Raises UnknownRun, and StoreError where it cannot be written."""
-    if path.exists():
-        raise StoreError(f"{path} is there already: give another name.")
-    text = report(con, run)
-    part = path.with_name(f"{path.name}.part")  # so that nothing half written has the file's name
-    try:
-        part.write_text(text, encoding="utf-8")
-        part.rename(path)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise StoreError(not_written(path, error)) from None
+    """Write the report of a run to a new file. Raises UnknownRun, and FileError where it cannot be written."""
+    write_new(path, lambda: report(con, run))
 
 
 def report(con: duckdb.DuckDBPyConnection, run: str) -> str:

@@ -47,9 +47,12 @@ def serve(config: Config, as_json: bool, show: Callable[[dict[str, Any]], None])
 @contextmanager
 def opened(config: Config, plan: Any = None) -> Iterator["Local | Remote"]:
     """A run that was just started: in a lab of our own, or in the one that holds the database."""
+    from avlab.checks import check
     from avlab.lab import Lab
     from avlab.reach import here_or_there
 
+    if isinstance(config, RunConfig):
+        check(config)
     found: Any = here_or_there(
         config.database, lambda: Lab(config.database, hospitable=False), lambda: Remote(config, plan)
     )

@@ -21,5 +21,9 @@ class UnknownRun(StoreError):
     """No run, or more than one, answers to the given id."""
 
 
+class NoCosts(StoreError):
+    """A run without timed steps was asked for their costs."""
+
+
 class TransferError(StoreError):
     """A folder could not be exported to or imported from."""

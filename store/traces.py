@@ -9,6 +9,7 @@ changed.
 import duckdb
 import pyarrow as pa
 
+from store.errors import NoCosts
 from store.runs import UNHELD
 
 MAX_POINTS = 2000  # per trace; more cannot be told apart on a screen
@@ -202,6 +203,27 @@ def cost_profile(con: duckdb.DuckDBPyConnection, run: str) -> pa.Table:
         """,
         {"run": run},
     )
+
+
+def cost_samples(con: duckdb.DuckDBPyConnection, run: str) -> dict:
+    """The samples of the last cost profile, as they were timed: cost_hash, draft, a list of (requests, depth, ms), and
+    verify, a list of (tokens, ms). Raises NoCosts where nothing was timed.
+    """
+    found = con.execute(
+        """
+        SELECT phase, size, coalesce(depth, K), ms, cost_hash FROM cost_samples JOIN runs USING (run)
+        WHERE run = $run::UUID AND profile = (SELECT max(profile) FROM cost_samples WHERE run = $run::UUID)
+        ORDER BY cost_samples.rowid
+        """,
+        {"run": run},
+    ).fetchall()
+    if not found:
+        raise NoCosts(f"Run {run} has timed no steps: name a run of the lab's own engine.")
+    return {
+        "cost_hash": found[0][4],
+        "draft": [(size, depth, ms) for phase, size, depth, ms, _ in found if phase == "draft"],
+        "verify": [(size, ms) for phase, size, _, ms, _ in found if phase == "verify"],
+    }
 
 
 def cost_medians(con: duckdb.DuckDBPyConnection, run: str, after_step: int = -1) -> pa.Table:

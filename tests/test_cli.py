@@ -110,6 +110,29 @@ def test_a_wrong_setting_is_a_sentence_and_code_2(path, options, word):
     assert not path.exists()
 
 
+@pytest.mark.parametrize("command", ["run", "ab", "frontier"])
+@pytest.mark.parametrize(
+    ("option", "content", "word"),
+    [
+        ("--workload", "painting", "no workload named 'painting'"),
+        ("--workload", "file:", "file: needs a path"),
+        ("--prompts", b'{"prompt": "fine"}\n{"prompt": 7}\n', "line 2 of given"),
+        ("--costs", b"{", "given is not a cost file"),
+        ("--costs", b'{"draft": [], "verify": [[1, 1e308]]}', "a cost is 1e+308 ms"),
+    ],
+)
+def test_what_can_be_known_is_found_before_a_worker_or_a_database_is_there(
+    path, tmp_path, command, option, content, word
+):
+    value = content
+    if isinstance(content, bytes):
+        (tmp_path / "given").write_bytes(content)
+        value = str(tmp_path / "given")
+    result = avlab(command, option, value)
+    assert result.returncode == 2 and word in one_sentence(result)
+    assert not path.exists() and "run 0" not in result.stderr
+
+
 def test_an_unknown_option_or_command_is_code_2(path):
     assert avlab("run", "--colour", "red").returncode == 2
     assert avlab("paint").returncode == 2
@@ -117,15 +140,14 @@ def test_an_unknown_option_or_command_is_code_2(path):
 
 
 @pytest.mark.slow
-def test_what_the_real_worker_finds_before_it_loads_anything(path, tmp_path):
+def test_what_the_real_command_finds_before_it_starts_a_worker(path, tmp_path):
     bad = tmp_path / "bad.jsonl"
     bad.write_text('{"prompt": "fine"}\n{"prompt": 7}\n')
     result = avlab("run", "--prompts", str(bad), program=REAL)
-    assert result.returncode == 1 and "line 2 of bad.jsonl" in one_sentence(result)
+    assert result.returncode == 2 and "line 2 of bad.jsonl" in one_sentence(result)
     result = avlab("run", "--target", str(tmp_path / "nowhere"), "--json", program=REAL)
-    assert result.returncode == 1 and "no model folder" in one_sentence(result)
-    result = avlab("run", "--workload", "painting", program=REAL)
-    assert result.returncode == 1 and "no workload named 'painting'" in one_sentence(result)
+    assert result.returncode == 2 and "no model folder" in one_sentence(result)
+    assert not path.exists()
 
 
 @pytest.mark.slow

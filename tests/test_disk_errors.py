@@ -10,6 +10,7 @@ import store_frames as frames
 
 from avlab.config import RunConfig
 from avlab.errors import cause, not_written
+from avlab.files import FileError
 from avlab.report import write_report
 from avlab.workers import messages as m
 from avlab.workers import processes
@@ -77,13 +78,13 @@ def test_each_cause_is_said_with_what_to_do(error, said, to_do):
 def test_a_report_is_whole_or_not_there(recorded, tmp_path, small_files):
     con, run = recorded
     small_files(100_000)
-    with pytest.raises(StoreError, match=r"r\.html cannot be written \(File too large\)"):
+    with pytest.raises(FileError, match=r"r\.html cannot be written \(File too large\)"):
         write_report(con, run, tmp_path / "r.html")
     assert not [path.name for path in tmp_path.iterdir() if "html" in path.name]
     small_files(resource.getrlimit(resource.RLIMIT_FSIZE)[1])
     write_report(con, run, tmp_path / "r.html")
     assert (tmp_path / "r.html").stat().st_size > 100_000
-    with pytest.raises(StoreError, match="is there already"):
+    with pytest.raises(FileError, match="is there already"):
         write_report(con, run, tmp_path / "r.html")
 
 

@@ -8,6 +8,7 @@ import torch
 
 from avlab.config import RunConfig
 from avlab.engine.checkpoint import CheckpointError, read_config, weights_hash
+from avlab.engine.cost_file import read_samples
 from avlab.engine.drafters.base import Drafter
 from avlab.engine.drafters.block import BlockDrafter, read_card
 from avlab.engine.drafters.llama import LlamaDrafter
@@ -92,6 +93,8 @@ def build(config: RunConfig, progress: Progress = lambda text, done, total: None
     folder = target_folder(config.target)
     kind, drafter_folder, note = choose_drafter(config, folder)
     text = Text(folder)
+    if config.costs:
+        read_samples(Path(config.costs).expanduser())  # a bad file is found before weights are read
     progress("loading the target", 0, 0)
     target = Target(folder, dtype, device, config.context)
     drafter: Drafter | None = None

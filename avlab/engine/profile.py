@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from avlab.engine.cache import KVCache
+from avlab.engine.cost_file import CostError, read_samples, text_of
 from avlab.engine.drafters.base import Drafter, DraftInput
 from avlab.engine.target import Target
 from avlab.speculation.costs import CostTable
@@ -18,13 +19,7 @@ from avlab.speculation.costs import CostTable
 CONTEXT = 256  # tokens already cached by each timed request; the middle of what the shipped workloads reach
 REPLAYS = 5  # as vLLM
 ENOUGH_MS = 300.0  # large sizes vary little; a start should not take longer than it must
-TOKENS_PER_REQUEST = (
-    3  # how a timed verification is spread: about what adaptive verification admits, plus one
-)
-
-
-class CostError(ValueError):
-    """A cost file that cannot be used. The message says why."""
+TOKENS_PER_REQUEST = 3  # of a timed verification: about what adaptive verification admits, plus one
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +38,7 @@ class Costs:
 
     def save(self, path: Path) -> None:
         """Write the samples as a file that `--costs` reads."""
-        path.write_text(
-            json.dumps({"draft": self.draft, "verify": self.verify}, indent=1) + "\n", encoding="utf-8"
-        )
+        path.write_text(text_of(self.draft, self.verify), encoding="utf-8")
 
 
 def make_costs(draft, verify, K: int, slots: int, tokens: int, source: str) -> Costs:
@@ -58,21 +51,12 @@ def make_costs(draft, verify, K: int, slots: int, tokens: int, source: str) -> C
 
 
 def read_costs(path: Path, K: int, slots: int, tokens: int) -> Costs:
-    """Costs from a file written by `Costs.save`. Raises CostError."""
+    """Costs from a cost file. Raises CostError."""
+    draft, verify = read_samples(path)
     try:
-        plain = json.loads(path.read_text(encoding="utf-8"))
-        draft = [(int(r), int(d), float(ms)) for r, d, ms in plain["draft"]]
-        verify = [(int(t), float(ms)) for t, ms in plain["verify"]]
-        if not verify or min(number for sample in draft + verify for number in sample) < 0:
-            raise ValueError("a size or a cost is negative, or there is none")
         return make_costs(draft, verify, K, slots, tokens, str(path))
-    except OSError as error:
-        raise CostError(f"The cost file {path} cannot be read: {error.strerror}.") from None
-    except (ValueError, KeyError, TypeError, OverflowError) as error:
-        raise CostError(
-            f"{path} is not a cost file ({error}): it holds a JSON object with 'draft', a list of "
-            "[requests, depth, ms], and 'verify', a list of [tokens, ms]."
-        ) from None
+    except ValueError as error:
+        raise CostError(f"{path} does not fit this run: {error}.") from None
 
 
 def profile(

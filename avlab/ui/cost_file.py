@@ -3,7 +3,7 @@
 import csv
 import io
 
-from avlab.speculation.costs import CostTable
+from avlab.speculation.costs import MOST_MS, CostTable
 
 MOST_ROWS = 100_000
 LARGEST = 65_536  # tokens or requests; more than any step holds
@@ -38,12 +38,12 @@ def read_costs(data: bytes) -> CostTable:
         if (
             phase not in samples
             or not 0 <= size <= LARGEST
-            or not 0 < ms < float("inf")
+            or not 0 < ms <= MOST_MS
             or not 0 <= depth <= DEEPEST
         ):
             raise CostFileError(
                 f"Line {number} says {phase!r}, {size}, {ms:g}: give draft or verify, a size up to {LARGEST}, and ms "
-                "above 0."
+                f"above 0, at most {MOST_MS:,.0f}."
             )
         samples[phase].append((size, depth, ms))
     missing = [phase for phase, found in samples.items() if not found]

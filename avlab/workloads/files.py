@@ -62,6 +62,8 @@ def read_prompts(path: str | Path, max_new_tokens: int = DEFAULT_MAX_NEW_TOKENS)
     `max_new_tokens` is the limit of an entry that has none. Raises WorkloadError: for a file that cannot be
     read or holds no prompt, and for a malformed entry, with its line (in an array, its number) from 1.
     """
+    if not str(path).strip():
+        raise WorkloadError("file: needs a path, such as file:prompts.jsonl.")
     path = Path(path).expanduser()
     try:
         lines = path.read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n")
