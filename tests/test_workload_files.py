@@ -80,6 +80,36 @@ def test_kind_source_licence_limit_and_arrival_are_read(write):
     assert all(entry.prompt.source == "traffic.jsonl" and entry.prompt.licence for entry in entries)
 
 
+def test_an_entry_may_say_how_it_is_sampled(write):
+    whole = {"temperature": 0, "top_k": 20, "top_p": 0.5, "seed": 3}
+    path = write([
+        {"prompt": "a", **whole},
+        {"prompt": "b", "top_k": -1, "seed": None},
+        {"body": {"messages": [user("c")], "temperature": 1.5}},
+        {"prompt": "d"},
+    ])  # fmt: skip
+    first, second, third, last = (entry.prompt.sampling for entry in read_prompts(path))
+    settings = {"temperature": 0.7, "top_k": 5, "top_p": 1.0, "seed": 99}
+    assert first.over(**settings) == whole
+    assert second.over(**settings) == settings | {"top_k": 0}
+    assert third.over(**settings) == settings | {"temperature": 1.5}
+    assert last.over(**settings) == settings
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"temperature": -0.1}, {"temperature": 11}, {"temperature": "hot"}, {"temperature": True},
+        {"temperature": float("nan")}, {"top_p": 0}, {"top_p": 1.1}, {"top_k": 1.5}, {"top_k": -2}, {"seed": -1},
+        {"seed": 2**63}, {"seed": 1.0},
+    ],
+)  # fmt: skip
+def test_a_wrong_way_of_sampling_is_a_sentence_with_its_line(write, wrong):
+    (name,) = wrong
+    with pytest.raises(WorkloadError, match=f"line 2 of traffic.jsonl has a {name} of .*; it must be a "):
+        read_prompts(write([{"prompt": "a"}, {"prompt": "b", **wrong}]))
+
+
 def test_byte_order_marks_windows_line_ends_and_empty_lines_do_no_harm(write):
     path = write(b'\xef\xbb\xbf{"prompt": "a"}\r\n\r\n   \n{"prompt": "\xc3\xa9"}')
     assert messages_of(path) == [[user("a")], [user("é")]]

@@ -36,7 +36,7 @@ class Server:
         self.report = Reporter(order.outbox.put, order.clock, K, order.config.drafts)
         self.refusals = refusals
         self.prompts: dict[int, str] = {}  # by request, only with keep_text
-        self.taken = self.refused = 0
+        self.taken = self.refused = self.refused_in_row = 0
         self.paused = self.draining = False
         self.stop_reason = ""
         self.conductor: Conductor | None = None  # of the A/B that runs
@@ -202,10 +202,12 @@ class Server:
             id=number,
             tokens=[],
             max_new_tokens=arrived.max_new_tokens,
-            temperature=config.temperature,
-            top_k=config.top_k,
-            top_p=config.top_p,
-            seed=request_seed(config.seed, number - self.first),
+            **arrived.prompt.sampling.over(
+                temperature=config.temperature,
+                top_k=config.top_k,
+                top_p=config.top_p,
+                seed=request_seed(config.seed, number - self.first),
+            ),
             kind=arrived.kind,
             arrival=arrived.arrival + self._origin[0] + self.interludes.held_seconds,
         )
@@ -213,17 +215,24 @@ class Server:
             request.tokens = self.text.encode(arrived.prompt.messages)
             self.engine.add(request)
         except (RequestError, *self.refusals) as error:
-            self.refused += 1
-            self.order.event("warning", "refused", str(error))
-            self.order.outbox.put(self.done(request, "refused"))
-            if self.refused >= MOST_REFUSALS:
-                raise ServingError(
-                    f"{self.refused} requests in a row were refused; the last: {error}"
-                ) from None
+            self._refuse(request, error)
             return
-        self.refused = 0
+        self.refused_in_row = 0
         if config.keep_text:
             self.prompts[number] = arrived.prompt.text
+
+    def _refuse(self, request: Request, error: Exception) -> None:
+        """Record a request that cannot be served; say so of the first, the tenth, the hundredth, ..."""
+        self.refused += 1
+        self.refused_in_row += 1
+        if str(self.refused).strip("0") == "1":
+            so_far = f" {self.refused:,} requests were refused so far." if self.refused > 1 else ""
+            self.order.event("warning", "refused", f"{error}{so_far}")
+        self.order.outbox.put(self.done(request, "refused"))
+        if self.refused_in_row >= MOST_REFUSALS:
+            raise ServingError(
+                f"{self.refused_in_row} requests in a row were refused; the last: {error}"
+            ) from None
 
     def finish(self, finished: Any) -> None:
         """Report a request that the engine has ended."""

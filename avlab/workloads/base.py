@@ -5,7 +5,7 @@ import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 SPLITS = ("all", "training", "held-out")
 PROMPTS_A_KIND = 600
@@ -19,11 +19,28 @@ class WorkloadError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
+class Sampling:
+    """How one request asks to be sampled; None: as the run's settings say."""
+
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    seed: int | None = None
+
+    def over(self, **settings: float) -> dict[str, Any]:
+        """These settings, with what this request asks for in their place."""
+        return {
+            name: value if (own := getattr(self, name)) is None else own for name, value in settings.items()
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Prompt:
     """One conversation waiting for an answer.
 
     `turns` is a tuple of (role, content) pairs; the last one is the user's. `source` and `licence` say where
-    the words come from. `max_new_tokens` is a suggestion, in tokens of the target. `id` is made of the kind
+    the words come from. `max_new_tokens` is a suggestion, in tokens of the target; `sampling` is what a file asks for
+    its request. `id` is made of the kind
     and of a hash of the words, so that the same words have the same name on every machine.
     """
 
@@ -32,6 +49,7 @@ class Prompt:
     source: str
     licence: str
     max_new_tokens: int
+    sampling: Sampling = Sampling()
     id: str = field(init=False)
 
     def __post_init__(self) -> None:

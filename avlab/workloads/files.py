@@ -8,16 +8,17 @@ What an object may look like (other fields are passed over):
     {"question": "...", "answer": "..."}                  GSM8K
     {"turns": ["...", "..."], "category": "..."}          SPEED-Bench and MT-Bench; the first turn
 
-and with any of them `arrival` (seconds), `max_new_tokens` or `max_tokens`, and `kind` or `category`.
+and with any of them `arrival` (seconds), `max_new_tokens` or `max_tokens`, `kind` or `category`, and how this request
+is to be sampled where the run's settings are not meant: `temperature`, `top_k`, `top_p`, `seed`.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from .arrivals import Moment
-from .base import Prompt, Turns, WorkloadError
+from .base import Prompt, Sampling, Turns, WorkloadError
 
 DEFAULT_MAX_NEW_TOKENS = 256
 LATEST, MOST_TOKENS = 1e11, 1_000_000  # beyond any clock, even one since 1970, and beyond any context
@@ -28,6 +29,13 @@ ROLES = {
     "chatgpt": "assistant",
     "bing": "assistant",
     "bard": "assistant",
+}
+# of one request: whether it is a whole number, what it may be (as a run's settings), and that in words
+SAMPLING: dict[str, tuple[bool, Callable[[Any], bool], str]] = {
+    "temperature": (False, lambda value: 0 <= value <= 10, "a number from 0 to 10"),
+    "top_k": (True, lambda value: -1 <= value <= 10_000_000, "a whole number, 0 (or -1) for all"),
+    "top_p": (False, lambda value: 0 < value <= 1, "a number above 0 and at most 1"),
+    "seed": (True, lambda value: 0 <= value < 2**63, "a whole number from 0, below 2^63"),
 }
 SHAPES = ("prompt", "messages", "conversations", "question", "turns")
 SPEED_BENCH_PLACEHOLDER = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE"
@@ -125,8 +133,24 @@ def _entry(value: Any, place: str, path: Path, max_new_tokens: int) -> Entry:
             raise WorkloadError(
                 f"{place} arrives at {_named(arrival)}; it must be a number of seconds, 0 or more."
             )
-    prompt = Prompt(kind, turns, path.name, LICENCE, limit)
+    prompt = Prompt(kind, turns, path.name, LICENCE, limit, _sampling(fields, place))
     return Entry(prompt, None if arrival is None else float(arrival))
+
+
+def _sampling(fields: dict[str, Any], place: str) -> Sampling:
+    """What an entry says of its sampling; null is as good as nothing, and vLLM's top_k of -1 means all."""
+    found: dict[str, Any] = {}
+    for name, (whole, allowed, words) in SAMPLING.items():
+        value = fields.get(name)
+        if value is None:
+            continue
+        fits = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
+        if not fits or not allowed(value):
+            raise WorkloadError(f"{place} has a {name} of {_named(value)}; it must be {words}.")
+        found[name] = value
+    if found.get("top_k") == -1:
+        found["top_k"] = 0
+    return Sampling(**found)
 
 
 def _turns(fields: dict[str, Any], place: str) -> Turns:
