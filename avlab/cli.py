@@ -5,11 +5,13 @@ Answers go to standard output, everything else to standard error; with --json th
 goes wrong is one sentence on standard error and an exit code other than 0: 2 for wrong usage, 130 for Ctrl-C, else 1.
 """
 
+import re
 import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+import typer.main
 
 from avlab import (
     ab_command,
@@ -51,13 +53,20 @@ def main() -> None:
     try:
         app()
     except (ConfigError, CaseError) as error:
-        terminal.fail(str(error))
+        terminal.fail(_by_options(str(error)))
         sys.exit(2)
     except Exception as error:
         if not is_ours(error):
             raise
         terminal.fail(str(error))
         sys.exit(1)
+
+
+def _by_options(sentences: str) -> str:
+    """Settings that sentences begin with by the names of their options: "top_p is 2" as "--top-p is 2"."""
+    group: Any = typer.main.get_command(app)
+    options = {each.name: each.opts[0] for command in group.commands.values() for each in command.params}
+    return re.sub(r"^(\w+)(?= is )", lambda match: options.get(match[1], match[1]), sentences, flags=re.M)
 
 
 @app.command()
@@ -91,8 +100,12 @@ app.command("doctor")(doctor_command.doctor)
 @app.command()
 def runs(database: Database = None, as_json: Json = False) -> None:
     """List the runs of a database, newest first."""
-    found = _answer(database, "runs")
-    terminal.print_json({"runs": found}) if as_json else terminal.show_runs(found)
+    found, path = _answer(database, "runs"), str(_path(database))
+    if as_json:
+        terminal.print_json({"database": path, "runs": found})
+        return
+    terminal.show_runs(found)
+    terminal.errors().print(f"Read from {path}.", markup=False)
 
 
 @app.command()
@@ -164,12 +177,16 @@ def costs(
         terminal.answers().print(str(path), soft_wrap=True)
 
 
+def _path(database: Path | None) -> Path:
+    return (database or default_database()).expanduser().resolve()
+
+
 def _answer(database: Path | None, what: str, **arguments: Any) -> Any:
     """Ask a database: read it where nobody holds it, else ask its owner."""
     from avlab.reach import here_or_there
     from avlab.workers.owner import ask
 
-    path = (database or default_database()).expanduser().resolve()
+    path = _path(database)
     return here_or_there(path, lambda: _read(path, what, **arguments), lambda: ask(path, what, **arguments))
 
 
@@ -210,7 +227,7 @@ def window(
     from store.database import connect_reader
     from store.errors import StoreError
 
-    path = (database or default_database()).expanduser().resolve()
+    path = _path(database)
 
     def nobody_serves() -> str:
         connect_reader(path).close()

@@ -6,19 +6,34 @@ Light to import: no torch, no model code. What is wrong with a value is said in 
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import platformdirs
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
 
 from avlab.policies import GRAMMAR, Arm
-from avlab.workloads import open_arrivals
+from avlab.workloads import DEFAULT_ARRIVAL, open_arrivals
 
 DEFAULT_TARGET = "SmolLM2-135M-Instruct"
 # GOMP_SPINCOUNT, measured on two cores, a decode step of 16 requests alone / beside a process that keeps a core busy:
 # 1,000: 73 / 112 ms; 10,000: 58 / 203 ms; 30,000: 58 / 355 ms. A dashboard keeps a core busy only for moments.
 SPIN = 10_000
-DEFAULT_ARRIVAL = "closed:16"
+
+
+def arrival_shown(arrival: str | None, workload: str | None) -> str:
+    """How requests arrive, for readers: what was set, or what that defaults to; a dash where nothing was served."""
+    if arrival or not workload:
+        return arrival or "–"
+    return f"its times, or {DEFAULT_ARRIVAL}" if workload.startswith("file:") else DEFAULT_ARRIVAL
 
 
 class ConfigError(ValueError):
@@ -33,6 +48,12 @@ def default_database() -> Path:
     """Where runs are kept when nobody says otherwise: $AVLAB_DATABASE, or the user's data folder."""
     named = os.environ.get("AVLAB_DATABASE")
     return Path(named) if named else Path(platformdirs.user_data_dir("avlab", appauthor=False)) / "lab.duckdb"
+
+
+def number_kind(annotation: Any) -> str:
+    """What number a setting is, "int" or "float"; "" for what is none."""
+    kinds = {int: "int", float: "float"}
+    return next((kinds[each] for each in (annotation, *get_args(annotation)) if each in kinds), "")
 
 
 class RunConfig(BaseModel):
@@ -133,6 +154,16 @@ class RunConfig(BaseModel):
         """What `workloads.open_workload` is to be given; None lets a file's own arrival times decide."""
         return self.arrival or (None if self.has_file else DEFAULT_ARRIVAL)
 
+    @field_validator("*", mode="before")
+    @classmethod
+    def _number(cls, value: Any, info: ValidationInfo) -> Any:
+        """Python's 1_0 is no number that anybody types into a form or a command."""
+        assert info.field_name is not None
+        kind = number_kind(cls.model_fields[info.field_name].annotation)
+        if kind and isinstance(value, str) and "_" in value:
+            raise PydanticCustomError(f"{kind}_underscore", "")
+        return value
+
     @field_validator("policy")
     @classmethod
     def _policy(cls, text: str) -> str:
@@ -167,6 +198,11 @@ class RunConfig(BaseModel):
         return self
 
 
+def _plain(bound: float) -> str:
+    """A bound as people write it: 1, 0.5, 2592000."""
+    return str(int(bound)) if bound == int(bound) else str(bound)
+
+
 _BOUNDS = {
     "greater_than_equal": ("at least", "ge"),
     "greater_than": ("above", "gt"),
@@ -196,7 +232,7 @@ def _sentence(problem: Any, of: type[BaseModel]) -> str:
         return f"there is no setting {name!r}; the settings are {', '.join(of.model_fields)}."
     if kind in _BOUNDS:
         words, key = _BOUNDS[kind]
-        return f"{name} is {value!r}; it must be {words} {context[key]}."
+        return f"{name} is {value!r}; it must be {words} {_plain(context[key])}."
     if kind == "literal_error":
         return f"{name} is {value!r}; it must be {context['expected']}."
     if kind == "missing":

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from avlab.config import arrival_shown
 from avlab.ui.diagnosis import exploration
 from avlab.ui.formats import number
 from avlab.workers.messages import HEADLINE
@@ -115,12 +116,10 @@ def show_summary(summary: dict[str, Any]) -> None:
     refits = f", {summary['refits']} refits" if summary["refits"] is not None else ""
     intercepts = " ".join(f"{beta:.3f}" for beta in summary["intercepts"] or ()) or "–"
     together = ", all arms together" if summary["ab"] or summary["frontier"] else ""
+    arrival = arrival_shown(summary["arrival"], summary["workload"])
     for name, value in (
         ("run", f"{summary['run_id']}, {summary['state']}{reason}"),
-        (
-            "policy",
-            f"{summary['policy']}{together}, on {summary['workload']}, {summary['arrival'] or 'default arrival'}",
-        ),
+        ("policy", f"{summary['policy']}{together}, on {summary['workload']}, {arrival}"),
         ("models", f"{summary['target']}, drafter {summary['drafter'] or 'none'}, K = {summary['K']}"),
         ("throughput", f"{number(summary['tokens_per_s'], 1)} tokens/s"),
         ("interactivity", f"{number(summary['tokens_per_s_per_user'], 1)} tokens/s for one user"),

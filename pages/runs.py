@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from avlab.config import arrival_shown
 from avlab.errors import is_ours
 from avlab.figures import compare
 from avlab.ui import formats, host, shown, transfer
@@ -28,7 +29,7 @@ else:
             "state": run["state"],
             "policy": run["policy"],
             "workload": run["workload"],
-            "arrival": run["arrival"] or "default",
+            "arrival": arrival_shown(run["arrival"], run["workload"]),
             "lasted": formats.seconds(run["duration_s"]),
             "steps": run["steps"],
             "tokens": run["tokens"],

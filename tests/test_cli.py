@@ -70,7 +70,8 @@ def test_run_then_ask(path, tmp_path):
     run = summary["run_id"]
 
     listed = json.loads(avlab("runs", "--json").stdout)
-    assert [each["run_id"] for each in listed["runs"]] == [run]
+    assert [each["run_id"] for each in listed["runs"]] == [run] and listed["database"] == str(path)
+    assert avlab("runs").stderr == f"Read from {path}.\n"
     shown = json.loads(avlab("show", "last", "--json").stdout)
     assert shown.pop("ledger_ms") == pytest.approx(summary.pop("ledger_ms")) and shown == summary
     assert json.loads(avlab("show", run[:12], "--json").stdout)["run_id"] == run
@@ -96,7 +97,8 @@ def test_without_json_it_is_for_people(path):
         (["--policy", "adaptve"], "no policy 'adaptve'"),
         (["--temperature", "-1"], "at least 0"),
         (["--temperature", "hot"], "a number"),
-        (["--top-p", "2"], "at most 1"),
+        (["--top-p", "2"], "--top-p is '2'; it must be at most 1."),
+        (["--max-new-tokens", "0"], "--max-new-tokens is '0'; it must be at least 1."),
         (["--duration", "-5"], "above 0"),
         (["--arrival", "closed:-3"], "closed:-3"),
         (["--seed", "1.5"], "whole number"),
@@ -220,7 +222,7 @@ def test_a_reason_is_said_once_and_a_run_is_named_only_where_there_is_one(path):
 @pytest.mark.parametrize("command", [("run",), ("ab",), ("frontier",)])
 def test_an_empty_database_name_is_no_default(path, command):
     result = avlab(*command, "--database", "")
-    assert result.returncode == 2 and one_sentence(result) == "database is empty; give a value."
+    assert result.returncode == 2 and one_sentence(result) == "--database is empty; give a value."
     assert not path.exists()
 
 

@@ -34,7 +34,21 @@ def test_every_command_and_every_option_explains_itself(name, command):
 
 
 @pytest.mark.parametrize(
-    "name", ["run", "ab", "frontier", "runs", "show", "export", "report", "bias", "attach", "doctor", "vllm"]
+    "name",
+    [
+        "run",
+        "ab",
+        "frontier",
+        "runs",
+        "show",
+        "export",
+        "report",
+        "costs",
+        "bias",
+        "attach",
+        "doctor",
+        "vllm",
+    ],
 )
 def test_the_readme_shows_the_command(name):
     assert f"avlab {name}" in README

@@ -216,6 +216,34 @@ def test_a_prompt_that_does_not_fit_is_refused_with_a_sentence(tmp_path):
     assert [event.text for event in wire.of(m.Event)] == ["Request 1 has a prompt of 100 tokens."]
 
 
+def test_many_refusals_are_a_few_warnings(tmp_path):
+    file = tmp_path / "mine.jsonl"
+    file.write_text('{"prompt": "long"}\n' * 26 + '{"prompt": "b"}\n')
+
+    class Long(Words):
+        def encode(self, messages):
+            return [1] * (CONTEXT if messages[-1]["content"] == "long" else 2)
+
+    wire, server = serve(text=Long(0), workload=f"file:{file}", arrival="closed:1")
+    assert server.run() == "done"
+    assert [request.finish for request in wire.of(m.RequestDone)] == ["refused"] * 26 + ["length"]
+    first, tenth = [event.text for event in wire.of(m.Event)]
+    assert first == "Request 0 has a prompt of 100 tokens."
+    assert tenth == "Request 9 has a prompt of 100 tokens. 10 requests were refused so far."
+
+
+def test_requests_of_a_file_are_sampled_as_it_says(tmp_path):
+    file = tmp_path / "mine.jsonl"
+    file.write_text(
+        '{"prompt": "a", "temperature": 0, "top_k": 9, "top_p": 0.5, "seed": 3}\n{"prompt": "b"}\n'
+    )
+    wire, server = serve(workload=f"file:{file}", temperature=0.7, top_k=2, top_p=0.9, seed=5)
+    assert server.run() == "done"
+    asked, other = sorted(wire.of(m.RequestDone), key=lambda request: request.request)
+    assert (asked.temperature, asked.top_k, asked.top_p, asked.seed) == (0.0, 9, 0.5, 3)
+    assert (other.temperature, other.top_k, other.top_p, other.seed) == (0.7, 2, 0.9, request_seed(5, 1))
+
+
 def test_a_run_in_which_nothing_fits_is_given_up():
     class Longer(Words):
         def encode(self, messages):

@@ -51,5 +51,14 @@ def test_it_serves_the_default_target(target):
     tokens = {"greedy": sum(r.tokens for r in reports) / sum(r.emitting for r in reports)}
     _, reports = answers("fixed:7", 1.0)
     first = np.concatenate([r.slots.label[:, 0] for r in reports if r.slots is not None])
-    # the card says 0.53 at temperature 1; a hundred labels say it to within 0.15
-    assert tokens["greedy"] > 1.2 and first[first >= 0].mean() > 0.3
+    promised = min(on_the_card(temperature=1.0).values())  # a hundred labels say it to within 0.15
+    assert tokens["greedy"] > 1.2 and first[first >= 0].mean() > promised - 0.15
+
+
+def on_the_card(temperature):
+    """Acceptance of position 0 at this temperature, by prompts, as the drafter's card has it."""
+    rows = [line.split("|")[1:-1] for line in (SHIPPED_DRAFTER / "README.md").read_text().splitlines()]
+    rows = [row for row in rows if len(row) == 11 and row[2].strip().isdecimal()]
+    found = {row[0].strip(): float(row[4]) for row in rows if float(row[1]) == temperature}
+    assert len(found) == 2, "the card has another table"
+    return found

@@ -17,7 +17,7 @@ import numpy as np
 from avlab.config import ConfigError, RunConfig
 from avlab.experiments import statistics
 from avlab.experiments.analysis import NoExperiment, end_of
-from avlab.experiments.plan import make_plan
+from avlab.experiments.plan import MOST_ROUNDS, make_plan
 from avlab.experiments.words import requests
 from avlab.policies import load_of, unlabelled
 from avlab.workers.messages import Experiment
@@ -47,7 +47,11 @@ def make_frontier(
     learn: int = 200,
 ) -> tuple[RunConfig, Experiment]:
     """A run's configuration and the plan of a frontier. Raises ConfigError."""
-    loads = sorted(set(loads))
+    loads, arms = sorted(set(loads)), [arm for arm in arms if arm.strip()]
+    if len(arms) < 2:
+        raise ConfigError(["a frontier needs two arms or more: name some, such as adaptive,fixed:5,none."])
+    if not 1 <= repeats <= MOST_ROUNDS:
+        raise ConfigError([f"repeats is {repeats}; it must be 1 to {MOST_ROUNDS}."])
     if not loads or loads[0] < 1:
         raise ConfigError(["a frontier needs loads of 1 request or more, such as 1,4,16,64."])
     config, plan = make_plan(config, arms, None, loads[-1], repeats, "isolated", block, washout, learn)

@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 import streamlit as st
 from streamlit.runtime.scriptrunner import StopException
 
+from avlab.config import arrival_shown
 from avlab.errors import is_ours
 from avlab.ui import formats, host
 from avlab.vllm.attach_config import AttachConfig
@@ -142,7 +143,7 @@ def _line(shown: Shown) -> None:
         parts = [
             f"**{about['compared'] or config.get('policy')}**",
             f"{config.get('workload')}",
-            f"{config.get('arrival') or 'default arrival'}",
+            arrival_shown(config.get("arrival"), config.get("workload")),
             f"temperature {config.get('temperature', 1.0):g}",
         ]
     parts += [

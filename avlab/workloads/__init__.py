@@ -5,9 +5,10 @@ from .base import Kind, Prompt, WorkloadError, split
 from .files import read_prompts
 from .registry import kinds, prompts
 from .stream import Stream
-from .traffic import Request, Workload, known_workloads, open_workload
+from .traffic import DEFAULT_ARRIVAL, Request, Workload, known_workloads, open_workload
 
 __all__ = [
+    "DEFAULT_ARRIVAL",
     "Arrivals",
     "Kind",
     "Moment",

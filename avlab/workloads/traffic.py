@@ -9,7 +9,7 @@ from .base import SPLITS, Prompt, WorkloadError
 from .registry import kinds
 from .stream import KindStream, Stream
 
-DEFAULT_ARRIVALS = "closed:8"
+DEFAULT_ARRIVAL = "closed:16"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def open_workload(
     """The workload that `spec` names, arriving as the pattern `arrivals` says.
 
     `known_workloads()` lists the forms of `spec`, `arrivals.PATTERNS` those of `arrivals`. Without a pattern
-    a file with arrival times is replayed, and anything else is "closed:8". `split` says which side of the
+    a file with arrival times is replayed, and anything else is "closed:16". `split` says which side of the
     built-in prompts is used. `max_new_tokens` replaces the kinds' suggestions, and fills in where a file has
     no limit of its own. `repeat` starts a file again at its end. Raises WorkloadError.
     """
@@ -101,10 +101,10 @@ def open_workload(
             entries = sorted(entries, key=lambda entry: entry.arrival or 0.0)
             times = [entry.arrival or 0.0 for entry in entries]
         stream: Stream = files.FileStream([entry.prompt for entry in entries], repeat)
-        pattern = arrivals or (DEFAULT_ARRIVALS if times is None else "replay")
+        pattern = arrivals or (DEFAULT_ARRIVAL if times is None else "replay")
         return Workload(spec, stream, open_arrivals(pattern, seed, times))
     stream = _open_stream(spec.strip(), split, seed)
-    return Workload(spec, stream, open_arrivals(arrivals or DEFAULT_ARRIVALS, seed), max_new_tokens)
+    return Workload(spec, stream, open_arrivals(arrivals or DEFAULT_ARRIVAL, seed), max_new_tokens)
 
 
 def _open_stream(spec: str, split: str, seed: int) -> Stream:
