@@ -7,6 +7,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -74,16 +75,7 @@ def read_config(folder: Path) -> ModelConfig:
         raise CheckpointError(
             f"{path} asks for activation {raw['hidden_act']!r}; the reference engine has 'silu'."
         )
-    rope = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
-    kind = rope.get("rope_type", rope.get("type", "default")) if isinstance(rope, dict) else str(rope)
-    if not isinstance(rope, dict) or kind not in ROPE_NUMBERS:
-        raise CheckpointError(
-            f"{path} asks for rotary scaling {kind!r}; known are {', '.join(ROPE_NUMBERS)}."
-        )
-    end = raw.get("eos_token_id")
-    generation = folder / "generation_config.json"
-    if generation.exists():
-        end = read_json(generation).get("eos_token_id", end)
+    (rope, kind), end = _rope(raw, path), _end_tokens(raw, folder)
     try:
         hidden, heads = int(raw["hidden_size"]), int(raw["num_attention_heads"])
         config = ModelConfig(
@@ -107,7 +99,29 @@ def read_config(folder: Path) -> ModelConfig:
         raise CheckpointError(
             f"{path} holds a value that is not a number where one is due ({error})."
         ) from None
-    c = config
+    _check(config, path)
+    return config
+
+
+def _rope(raw: dict, path: Path) -> tuple[dict, str]:
+    """The numbers of the rotary embedding, and its kind."""
+    rope = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
+    kind = rope.get("rope_type", rope.get("type", "default")) if isinstance(rope, dict) else str(rope)
+    if not isinstance(rope, dict) or kind not in ROPE_NUMBERS:
+        raise CheckpointError(
+            f"{path} asks for rotary scaling {kind!r}; known are {', '.join(ROPE_NUMBERS)}."
+        )
+    return rope, kind
+
+
+def _end_tokens(raw: dict, folder: Path) -> Any:
+    """What ends a text, as the checkpoint gives it: a number, a list of them, or None."""
+    generation, end = folder / "generation_config.json", raw.get("eos_token_id")
+    return read_json(generation).get("eos_token_id", end) if generation.exists() else end
+
+
+def _check(c: ModelConfig, path: Path) -> None:
+    """Raise CheckpointError for sizes that no Llama has."""
     sizes = {
         "vocab_size": c.vocabulary,
         "hidden_size": c.hidden,
@@ -125,7 +139,6 @@ def read_config(folder: Path) -> ModelConfig:
             f"{path} asks for {c.heads} heads of size {c.head_dim} that share {c.kv_heads} keys; the number of heads "
             "must be a multiple of that of keys, and the size even."
         )
-    return config
 
 
 class Weights(dict[str, Tensor]):

@@ -71,39 +71,14 @@ def sample_texts(
             places = count[live][:, :, None] + np.arange(K)
             uniforms = np.take_along_axis(by_place[live], places, axis=2)
         drafts = _draw_drafts(pair, states, state[live], uniforms)
-
-        tosses = list(rule.toss(B))
-        toss = draw(np.array([chance for chance, _ in tosses]), random.random(len(live)))  # which fell, [n]
-        digits = V ** np.arange(B * K)
-        codes = state[live] * V ** (B * K) + (drafts.reshape(len(live), -1) * digits).sum(axis=1)
-        _, first, case = np.unique(codes * len(tosses) + toss, return_index=True, return_inverse=True)
-        cases = [_step(pair, states[state[live][i]], drafts[i], tosses[toss[i]][1]) for i in first]
+        cases, case = _cases(pair, rule, states, state[live], drafts, random)
         admitted = _admit(rule, cases, case, random.random(len(live)))  # [n, B]
-        following = np.empty((len(live), B, 2), dtype=np.int64)  # accepted, own token
+        shared = uniforms if target_shares_noise else None
+        following = _verify(pair, cases, case, drafts, admitted, random, shared)
         for r in range(B):
-            p = np.array(
-                [[pair.target(s.histories[r] + s.tokens[r][:k]) for k in range(K + 1)] for s in cases]
-            )
-            q = np.array([s.rows[r] for s in cases])
-            coins, last = random.random((len(live), K)), random.random(len(live))
-            if (
-                target_shares_noise
-            ):  # the correction, or the token of a trimmed slot, from the draft's own noise
-                shared = np.concatenate([uniforms[:, r], last[:, None]], axis=1)
-                reached = _accepted(p[case], q[case], drafts[:, r], admitted[:, r], coins)
-                last = shared[np.arange(len(live)), reached]
-            outcome = speculative_sample(p[case], q[case], drafts[:, r], admitted[:, r], coins, last)
-            following[:, r, 0], following[:, r, 1] = outcome.accepted, outcome.token
-            _write(written, count, live, r, drafts[:, r], outcome.accepted, outcome.token)
-
-        scale = (V * (K + 1)) ** np.arange(B)
-        codes = case * (V * (K + 1)) ** B + ((following[:, :, 0] * V + following[:, :, 1]) * scale).sum(
-            axis=1
-        )
-        _, first, after = np.unique(codes, return_index=True, return_inverse=True)
-        remembered = [rule.remember(s) for s in cases]
-        new = [_next(cases[case[i]], remembered[case[i]], following[i], memory) for i in first]
-        numbers = np.array([known.setdefault(s, len(known)) for s in new])
+            _write(written, count, live, r, drafts[:, r], following[:, r, 0], following[:, r, 1])
+        new, after = _following_states(rule, cases, case, following, V, memory)
+        numbers = np.array([known.setdefault(each, len(known)) for each in new])
         states = list(known)
         state[live] = numbers[after]
     _complete(pair, written, count, states, state, length, random, memory)
@@ -123,6 +98,66 @@ def _draw_drafts(pair: Pair, states: list[State], state: np.ndarray, uniforms: n
             drafts[:, r, k] = draw(np.array(rows)[case], uniforms[:, r, k])
             prefix = prefix * pair.V + drafts[:, r, k]
     return drafts
+
+
+def _cases(
+    pair: Pair,
+    rule: Rule,
+    states: list[State],
+    state: np.ndarray,
+    drafts: np.ndarray,
+    random: np.random.Generator,
+) -> tuple[list[Step], np.ndarray]:
+    """What a rule sees in a step of n texts: the different sights, and which of them each text is, [n]."""
+    n, B, K = drafts.shape
+    tosses = list(rule.toss(B))
+    toss = draw(np.array([chance for chance, _ in tosses]), random.random(n))  # which fell, [n]
+    codes = state * pair.V ** (B * K) + (drafts.reshape(n, -1) * pair.V ** np.arange(B * K)).sum(axis=1)
+    _, first, case = np.unique(codes * len(tosses) + toss, return_index=True, return_inverse=True)
+    return [_step(pair, states[state[i]], drafts[i], tosses[toss[i]][1]) for i in first], case
+
+
+def _verify(
+    pair: Pair,
+    cases: list[Step],
+    case: np.ndarray,
+    drafts: np.ndarray,
+    admitted: np.ndarray,
+    random: np.random.Generator,
+    shared: np.ndarray | None,
+) -> np.ndarray:
+    """Drafts accepted and the target's own token, [n, B, 2].
+
+    shared: the uniforms that drew the drafts, [n, B, K], where the correction, or the token of a trimmed slot, comes
+    from that same noise.
+    """
+    n, B, K = drafts.shape
+    following = np.empty((n, B, 2), dtype=np.int64)
+    for r in range(B):
+        p = np.array(
+            [[pair.target(each.histories[r] + each.tokens[r][:k]) for k in range(K + 1)] for each in cases]
+        )[case]
+        q = np.array([each.rows[r] for each in cases])[case]
+        coins, last = random.random((n, K)), random.random(n)
+        if shared is not None:
+            reached = _accepted(p, q, drafts[:, r], admitted[:, r], coins)
+            last = np.concatenate([shared[:, r], last[:, None]], axis=1)[np.arange(n), reached]
+        outcome = speculative_sample(p, q, drafts[:, r], admitted[:, r], coins, last)
+        following[:, r, 0], following[:, r, 1] = outcome.accepted, outcome.token
+    return following
+
+
+def _following_states(
+    rule: Rule, cases: list[Step], case: np.ndarray, following: np.ndarray, V: int, memory: int | None
+) -> tuple[list[State], np.ndarray]:
+    """The different states after a step, and which of them each text is in, [n]."""
+    B, K = following.shape[1], len(cases[0].rows[0])
+    scale = (V * (K + 1)) ** np.arange(B)
+    outcomes = ((following[:, :, 0] * V + following[:, :, 1]) * scale).sum(axis=1)
+    codes = case * (V * (K + 1)) ** B + outcomes
+    _, first, after = np.unique(codes, return_index=True, return_inverse=True)
+    remembered = [rule.remember(each) for each in cases]
+    return [_next(cases[case[i]], remembered[case[i]], following[i], memory) for i in first], after
 
 
 def _step(pair: Pair, state: State, drafts: np.ndarray, coins: tuple[bool, ...]) -> Step:
