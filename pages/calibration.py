@@ -1,9 +1,13 @@
 """Calibration: do acceptance estimates mean what they say?"""
 
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
 import streamlit as st
 
 from avlab.figures import calibration, numbers, palette, sums
-from avlab.speculation.calibration import scores
+from avlab.speculation.calibration import Scores, scores
 from avlab.ui import formats, host, windows
 from avlab.ui.chart import chart
 from avlab.ui.shown import page, tick
@@ -39,45 +43,59 @@ def draw() -> None:
     windows.report(feed.steps, feed.blocks)
     rows = sums.comparable(rows)
     sources = sums.sources_of(rows)
-    over_time = {source: sums.over_windows(rows, source, shown.K) for source in sources}
-    totals = {source: values.sum(axis=0) for source, (_, values) in over_time.items()}
-    merged = {source: values.sum(axis=0) for source, values in totals.items()}
     if not sources:
-        chart(
-            calibration.reliability_diagram({}), "reliability", "Reliability",
-            "A policy that drafts and verifies gives labels, and with them this page."
-            if labels_of == windows.EVERY
-            else "A window of full verification gives untrimmed labels; while the run is live you can start one above.",
-        )  # fmt: skip
+        nothing()
         return
+    over_time = {source: sums.over_windows(rows, source, shown.K) for source in sources}
+    totals = {source: values.sum(axis=0) for source, (_, values) in over_time.items()}  # [K, bins, sums]
+    merged = {source: values.sum(axis=0) for source, values in totals.items()}
     for source in sources:
-        found = scores(merged[source])
-        columns = st.columns([2.4, 1, 1, 1, 1, 1])
-        columns[0].markdown(f"Estimates of the  \n**{palette.SOURCE_NAMES[source]}**")
-        for column, (name, value, digits) in zip(
-            columns[1:],
-            [
-                ("ECE", found.ece, 4),
-                ("noise floor", found.ece_floor, 4),
-                ("log-loss", found.log_loss, 4),
-                ("Brier", found.brier, 4),
-                ("AUC", found.auc, 4),
-            ],
-            strict=True,
-        ):
-            column.metric(name, formats.number(value, digits))
-    steps = numbers.headline(feed.steps, feed.blocks)
+        scores_of(source, scores(merged[source]))
+    st.caption(counted(numbers.headline(feed.steps, feed.blocks), scores(merged[sources[0]]).count))
+    pooled(merged, over_time)
+    by_position(totals)
+
+
+def nothing() -> None:
+    chart(
+        calibration.reliability_diagram({}), "reliability", "Reliability",
+        "A policy that drafts and verifies gives labels, and with them this page."
+        if labels_of == windows.EVERY
+        else "A window of full verification gives untrimmed labels; while the run is live you can start one above.",
+    )  # fmt: skip
+
+
+def scores_of(source: str, found: Scores) -> None:
+    """A row of measures of one source of estimates."""
+    columns = st.columns([2.4, 1, 1, 1, 1, 1])
+    columns[0].markdown(f"Estimates of the  \n**{palette.SOURCE_NAMES[source]}**")
+    measures = {
+        "ECE": found.ece,
+        "noise floor": found.ece_floor,
+        "log-loss": found.log_loss,
+        "Brier": found.brier,
+        "AUC": found.auc,
+    }
+    for column, (name, value) in zip(columns[1:], measures.items(), strict=True):
+        column.metric(name, formats.number(value, 4))
+
+
+def counted(steps: Mapping[str, Any], labels: float) -> str:
+    """What the measures are of, and what has no label."""
     without = formats.number(steps["scheduled"] - steps["labelled"], 0)
-    labelled = formats.number(scores(merged[sources[0]]).count, 0)
     reason = (
         f"{without} of all that were made have no label: they stood behind a rejection, or were trimmed."
         if labels_of == windows.EVERY
         else "None was trimmed; those behind a rejection have no label here either."
     )
-    st.caption(
-        f"From {labelled} labelled draft tokens, the same for every source. {reason} The noise floor is the ECE that "
-        "perfect estimates would show with so few."
+    return (
+        f"From {formats.number(labels, 0)} labelled draft tokens, the same for every source. {reason} The noise floor "
+        "is the ECE that perfect estimates would show with so few."
     )
+
+
+def pooled(merged: Mapping[str, np.ndarray], over_time: Mapping[str, Any]) -> None:
+    """Charts of all positions together; merged: sums [bins, sums] by source."""
     left, right = st.columns(2)
     with left:
         chart(
@@ -94,6 +112,10 @@ def draw() -> None:
             calibration.bin_counts(merged), "counts", "How sure the estimates are",
             "Where the draft tokens are: a bar near 0 or 1 means that most are easy to tell.",
         )  # fmt: skip
+
+
+def by_position(totals: Mapping[str, np.ndarray]) -> None:
+    """Charts position by position; totals: sums [K, bins, sums] by source."""
     chart(
         calibration.by_position(totals), "by-position", "Reliability by position",
         "The same for each draft position. A pooled fit can look right while positions err in opposite directions.",

@@ -1,9 +1,14 @@
 """Live: how fast tokens come, what happens to draft tokens, where a step's time goes."""
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
 import streamlit as st
 
 from avlab.figures import budget, live
 from avlab.figures import numbers as figure_numbers
+from avlab.figures.base import Columns
 from avlab.ui import diagnosis, formats, host, watched
 from avlab.ui.chart import chart
 from avlab.ui.events import events_table
@@ -28,27 +33,10 @@ def draw() -> None:
         requests = feed.requests(con)
         profile = feed.now_and_then("profile", lambda: queries.cost_profile(con, shown.run).to_pydict())
     tables = budget.tables_of(figure_numbers.arrays(profile))
+    verify = tables.verify if tables else None
     numbers = figure_numbers.headline(steps, feed.blocks)
-    rates = live.request_rates(requests)
-
-    top = st.columns(4)
-    top[0].metric("Throughput", formats.number(numbers["tokens_per_s"], 1, "tokens/s"))
-    top[1].metric("Interactivity", formats.number(figure_numbers.median(rates), 1, "tokens/s"))
-    top[2].metric("Step", formats.number(numbers["step_ms"], 1, "ms"))
-    top[3].metric("Running, waiting", f"{numbers['running']:.0f}, {numbers['waiting']:.0f}")
-    arm = diagnosis.arm_in_force(feed.blocks)
-    recent = figure_numbers.headline(within(steps, 20.0), feed.blocks[-1:])
-    told = diagnosis.sentence(
-        arm,
-        recent["steps"],
-        recent["scheduled"],
-        recent["admitted"],
-        recent["target_tokens"],
-        tables.verify if tables else [],
-    )
-    if told:
-        st.info(told, icon=":material/lightbulb:")
-
+    headline(numbers, requests)
+    diagnose(steps, feed.blocks, verify)
     left, right = st.columns(2)
     with left:
         chart(
@@ -60,11 +48,7 @@ def draw() -> None:
             live.interactivity(requests), "interactivity", "Interactivity",
             "What one user gets, from first token to last. A faster total with slower users is a trade, not a gain.",
         )  # fmt: skip
-
-    st.markdown("#### Four numbers that are easily confused")
-    for column, (name, value, meaning) in zip(st.columns(4), figure_numbers.four(numbers), strict=True):
-        column.metric(name, formats.share(value) if name != "tokens per step" else formats.number(value, 2))
-        column.caption(meaning)
+    four(numbers)
     left, right = st.columns(2)
     with left:
         totals = figure_numbers.by_position(positions, feed.blocks, seconds, steps)
@@ -79,20 +63,7 @@ def draw() -> None:
             live.acceptance(steps, feed.blocks), "acceptance", "Acceptance",
             "Under adaptive verification the lowest line may fall while throughput rises: judge it by tokens/s.",
         )  # fmt: skip
-
-    left, right = st.columns(2)
-    with left:
-        saved = figure_numbers.saved(steps, tables.verify if tables else None)
-        said = (
-            "" if saved is None else f" Verifying every draft token would have cost {formats.number(saved, 1, 'ms')} "
-            "more a step, by the cost table."
-        )  # fmt: skip
-        chart(live.ledger(steps), "ledger", "Where a step's time goes", "Mean of each step's parts." + said)
-    with right:
-        chart(
-            live.tokens_per_step(steps, feed.blocks), "tokens-per-step", "Tokens per step",
-            "1 is what decoding without drafts gives; everything above it is speculation's gain in steps.",
-        )  # fmt: skip
+    where_time_goes(steps, feed.blocks, figure_numbers.saved(steps, verify))
     left, right = st.columns(2)
     with left:
         chart(
@@ -101,6 +72,49 @@ def draw() -> None:
         )  # fmt: skip
     with right:
         events_table(feed.events)
+
+
+def headline(numbers: Mapping[str, Any], requests: Columns) -> None:
+    top = st.columns(4)
+    top[0].metric("Throughput", formats.number(numbers["tokens_per_s"], 1, "tokens/s"))
+    rate = figure_numbers.median(live.request_rates(requests))
+    top[1].metric("Interactivity", formats.number(rate, 1, "tokens/s"))
+    top[2].metric("Step", formats.number(numbers["step_ms"], 1, "ms"))
+    top[3].metric("Running, waiting", f"{numbers['running']:.0f}, {numbers['waiting']:.0f}")
+
+
+def diagnose(steps: Columns, blocks: Sequence[Mapping[str, Any]], verify: np.ndarray | None) -> None:
+    """What may be done about the last seconds, if anything; verify: the cost table's, [tokens]."""
+    recent = figure_numbers.headline(within(steps, 20.0), blocks[-1:])
+    names = ("steps", "scheduled", "admitted", "target_tokens")
+    told = diagnosis.sentence(
+        diagnosis.arm_in_force(blocks), *(recent[name] for name in names), [] if verify is None else verify
+    )
+    if told:
+        st.info(told, icon=":material/lightbulb:")
+
+
+def four(numbers: Mapping[str, Any]) -> None:
+    st.markdown("#### Four numbers that are easily confused")
+    for column, (name, value, meaning) in zip(st.columns(4), figure_numbers.four(numbers), strict=True):
+        column.metric(name, formats.share(value) if name != "tokens per step" else formats.number(value, 2))
+        column.caption(meaning)
+
+
+def where_time_goes(steps: Columns, blocks: Sequence[Mapping[str, Any]], saved: float | None) -> None:
+    """saved: milliseconds a step that trimming saves."""
+    left, right = st.columns(2)
+    with left:
+        said = (
+            "" if saved is None else f" Verifying every draft token would have cost {formats.number(saved, 1, 'ms')} "
+            "more a step, by the cost table."
+        )  # fmt: skip
+        chart(live.ledger(steps), "ledger", "Where a step's time goes", "Mean of each step's parts." + said)
+    with right:
+        chart(
+            live.tokens_per_step(steps, blocks), "tokens-per-step", "Tokens per step",
+            "1 is what decoding without drafts gives; everything above it is speculation's gain in steps.",
+        )  # fmt: skip
 
 
 tick(draw, shown)
