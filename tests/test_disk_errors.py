@@ -3,6 +3,9 @@
 import errno
 import os
 import resource
+import sys
+import time
+from pathlib import Path
 
 import duckdb
 import pytest
@@ -11,17 +14,19 @@ import store_frames as frames
 from avlab.config import RunConfig
 from avlab.errors import cause, not_written
 from avlab.files import FileError
+from avlab.lab import Lab
 from avlab.report import write_report
 from avlab.workers import messages as m
 from avlab.workers import processes
 from avlab.workers.processes import Trace
 from avlab.workers.supervisor import Supervisor, WorkerError
-from store import export
-from store.database import Database
-from store.errors import StoreError, TransferError
+from store import export, queries
+from store.database import Database, connect_reader
+from store.errors import RecorderError, StoreError, TransferError
 from store.ids import new_run_id
 from store.recorder import Recorder
 
+STAND_IN = (sys.executable, str(Path(__file__).with_name("stand_in_worker.py")))
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "q.part")
 AS_JSON = duckdb.IOException(
     '{"exception_type":"IO","exception_message":"Could not write: No space left on device"}'
@@ -128,3 +133,27 @@ def test_a_folder_and_a_foreign_file_are_refused_and_get_no_neighbours(tmp_path)
     with pytest.raises(StoreError, match=r"notes\.md is not a DuckDB file: choose another file\."):
         Database(tmp_path / "notes.md")
     assert [path.name for path in tmp_path.iterdir()] == ["notes.md"]
+
+
+def test_what_a_full_disk_refused_is_in_the_summary_once_there_is_room(tmp_path, monkeypatch):
+    def full(runs):
+        raise RecorderError("It takes no more rows (No space left on device): free disk space.")
+
+    path = tmp_path / "lab.duckdb"
+    with Lab(path, command=STAND_IN) as lab:
+        run = lab.run({"target": "plain"})
+        end = time.monotonic() + 60
+        while lab.progress()["tally"]["steps"] < 5:
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        monkeypatch.setattr(lab.recorder, "_commit", full)
+        assert lab.supervisor.wait(60) and "No space left" in lab.supervisor.status().error
+        monkeypatch.undo()
+        lab.settle()
+        said = lab.show(run)
+    con = connect_reader(path)
+    stored = queries.run_summary(con, run)
+    con.close()
+    assert said["steps"] >= 5 and said["state"] != "running"
+    for name in ("steps", "tokens", "state", "reason"):
+        assert said[name] == stored[name], name
