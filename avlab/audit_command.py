@@ -25,6 +25,7 @@ from avlab.audit import (
 from avlab.config import RunConfig
 from avlab.run_command import JSON
 from avlab.speculation.texts import MEASURES, within_noise
+from avlab.teaching.rules import CaseError
 
 NOTICEABLE = 0.02  # exact total variation from which on an audit must reject
 UNFINISHED = 2  # exit code of an audit that ran out of its minutes
@@ -73,6 +74,8 @@ def audit(
     One and two tokens, float32. The exit code is 1 where a sound rule is rejected, or an unsound one whose exact total
     variation is 0.02 or more is not; 2 where the minutes were over before the audits.
     """
+    if not prompt.strip():
+        raise CaseError("--prompt is empty: say something that the model can answer.")
     config = _config(temperature=temperature, target=target, drafter=drafter)
     rules = rule or list(SOUND_RULES)
     process = AuditProcess(rules, range(seeds), continuations, prompt, config, positions, results)

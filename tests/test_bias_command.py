@@ -109,3 +109,9 @@ def test_more_than_can_be_enumerated_is_counted_and_sampling_offered():
 def test_normalised_on_request():
     found = answer("exact", "--target", "1,2,3", "--draft", "2,2,2", "--rule", "all", "--normalise")
     np.testing.assert_allclose(found["output"], [1 / 6, 2 / 6, 3 / 6], atol=1e-12)
+
+
+@pytest.mark.parametrize("prompt", ["", "  "])
+def test_an_audit_needs_a_prompt(prompt):
+    with pytest.raises(CaseError, match="--prompt is empty"):
+        answer("audit", "--prompt", prompt)
