@@ -163,7 +163,7 @@ class Lab:
     def settle(self) -> None:
         """Store what the disk did not take before, and why the run ended, if it can be stored now."""
         status = self.supervisor.status()
-        if status.run and status.error:
+        if status.run and status.error and self.recorder.received(status.run) is not None:
             with contextlib.suppress(StoreError):
                 self.recorder.end(status.run, status.error)
 

@@ -124,13 +124,16 @@ class Recorder:
     def end(self, run: str, reason: str) -> None:
         """Commits what waits, then marks a run "cut short" whose worker went away without a goodbye.
 
-        Does nothing for a run that has already ended.
+        Does nothing for a run that has already ended. Raises RecorderError like `flush`.
         """
         with self._lock:
             pending = self._pending(run)
             self.flush()
             if not pending.ended:
-                append_event(self._con, run, "cut short", reason, level="warning")
+                try:
+                    append_event(self._con, run, "cut short", reason, level="warning")
+                except duckdb.Error as error:
+                    raise self._refused(error) from error
                 pending.ended = True
 
     def close(self) -> None:
@@ -199,6 +202,12 @@ class Recorder:
             pending.add("events", event_row("damaged frame", text, "error", wall))
         pending.received, pending.ended = sequence, isinstance(frame, Bye)
 
+    def _refused(self, error: duckdb.Error) -> RecorderError:
+        return RecorderError(
+            f"{self.database.path} takes no more rows ({cause(error)}): what was recorded before is intact; free disk "
+            "space, and recording goes on."
+        )
+
     def _commit(self, runs: list[str]) -> None:
         con, wall = self._con, time.time()
         try:
@@ -214,10 +223,7 @@ class Recorder:
         except duckdb.Error as error:
             with contextlib.suppress(duckdb.Error):  # a failed commit has already rolled back
                 con.execute("ROLLBACK")
-            raise RecorderError(
-                f"{self.database.path} takes no more rows ({cause(error)}): what was recorded before is "
-                "intact; free disk space, and recording goes on."
-            ) from error
+            raise self._refused(error) from error
         for run in runs:
             pending = self._runs[run]
             pending.committed, pending.tables, pending.rows = pending.received, {}, 0

@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from avlab.config import SPIN, RunConfig
+from avlab.lab import Lab
 from avlab.workers import messages as m
 from avlab.workers import supervisor as module
 from avlab.workers.processes import Trace, usable_cores, worker_environment
@@ -171,6 +172,16 @@ def test_a_worker_that_cannot_start_says_why(lab):
     assert lab.wait(60)
     assert lab.status().error == "The worker could not start: RuntimeError: a fault of ours"
     assert any("Traceback" in line for line in lab.log_tail())
+
+
+def test_a_run_that_never_began_leaves_nothing_in_the_database(tmp_path):
+    with Lab(tmp_path / "lab.duckdb", command=COMMAND) as lab:
+        lab.run({"target": "missing"})
+        assert lab.supervisor.wait(60)
+        lab.settle()
+    with Database(tmp_path / "lab.duckdb") as database:
+        for table in ("runs", "events"):
+            assert database.cursor().execute(f"SELECT count(*) FROM {table}").fetchall() == [(0,)]
 
 
 def test_a_failing_run_keeps_its_sentence(lab):
