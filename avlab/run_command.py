@@ -151,8 +151,10 @@ def _serve(served: Any, config: Config, interrupts: "Interrupts", as_json: bool,
         summary = served.summary()
         if summary["state"] == "running":  # its end could not be recorded; the next owner will mark it
             summary["state"] = "cut short"
-        if summary["reason"] == status["error"] and not as_json:
-            summary["reason"] = None  # standard error says it
+        if not as_json:  # standard error says why it ended
+            summary["events"] = [each for each in summary["events"] if each["text"] != status["error"]]
+            if summary["reason"] == status["error"]:
+                summary["reason"] = None
         terminal.print_json(summary) if as_json else show(summary)
     end(status, interrupts)
 

@@ -138,7 +138,7 @@ def _verify(
             [[pair.target(each.histories[r] + each.tokens[r][:k]) for k in range(K + 1)] for each in cases]
         )[case]
         q = np.array([each.rows[r] for each in cases])[case]
-        coins, last = random.random((n, K)), random.random(n)
+        coins, last = random.random((n, K)), random.random((n,))
         if shared is not None:
             reached = _accepted(p, q, drafts[:, r], admitted[:, r], coins)
             last = np.concatenate([shared[:, r], last[:, None]], axis=1)[np.arange(n), reached]
