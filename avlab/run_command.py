@@ -151,10 +151,9 @@ def _serve(served: Any, config: Config, interrupts: "Interrupts", as_json: bool,
         summary = served.summary()
         if summary["state"] == "running":  # its end could not be recorded; the next owner will mark it
             summary["state"] = "cut short"
-        if not as_json:  # standard error says why it ended
+        if status["error"] and not as_json:  # standard error says it
+            summary["reason"] = None if summary["reason"] == status["error"] else summary["reason"]
             summary["events"] = [each for each in summary["events"] if each["text"] != status["error"]]
-            if summary["reason"] == status["error"]:
-                summary["reason"] = None
         terminal.print_json(summary) if as_json else show(summary)
     end(status, interrupts)
 

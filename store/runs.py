@@ -90,13 +90,14 @@ def runs(con: duckdb.DuckDBPyConnection, deleted: bool = False) -> list[dict]:
         f"""
         WITH headline AS (SELECT run, block, arm, workload FROM blocks WHERE kind IN $headline
         ), lasted AS (SELECT run, max(time) AS time FROM steps GROUP BY run
+        ), beside AS (SELECT run, block FROM blocks WHERE kind NOT IN $headline
         ), counted AS (
-            SELECT run, count(*) AS steps, sum(tokens) AS tokens FROM steps SEMI JOIN headline USING (run, block)
+            SELECT run, count(*) AS steps, sum(tokens) AS tokens FROM steps ANTI JOIN beside USING (run, block)
             GROUP BY run
         ), served AS (
             SELECT run, list(DISTINCT arm ORDER BY arm) AS arms, arg_max(workload, block) AS workload
             FROM headline GROUP BY run
-        ), asked AS (SELECT run, {ENDINGS} FROM requests SEMI JOIN headline USING (run, block) GROUP BY run
+        ), asked AS (SELECT run, {ENDINGS} FROM requests ANTI JOIN beside USING (run, block) GROUP BY run
         ), noted AS (
             SELECT run, list(text ORDER BY rowid) AS notes FROM events
             WHERE origin = 'lab' AND kind = 'note' GROUP BY run

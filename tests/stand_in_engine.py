@@ -17,7 +17,8 @@ CONTEXT = 100
 class StandInEngine:
     """Serves four requests at once. A slot is accepted with the probability that its feature says."""
 
-    def __init__(self, arm, slots=4):
+    def __init__(self, arm, slots=4, K=K):
+        self.K = K
         tokens = np.arange(200.0)
         self.costs = CostTable(np.full(slots + 1, 1.0), 10.0 + np.maximum(tokens - 8, 0.0))
         self.queue, self.sequences, self.policies, self.slots = deque(), [], {}, slots
@@ -31,7 +32,7 @@ class StandInEngine:
     def set_policy(self, arm):
         name = str(arm)
         if name not in self.policies:
-            self.policies[name] = make_policy(arm, K, self.costs, 100)
+            self.policies[name] = make_policy(arm, self.K, self.costs, 100)
         self.policy = self.policies[name]
 
     def add(self, request):
@@ -48,6 +49,7 @@ class StandInEngine:
         return None
 
     def step(self):
+        K = self.K
         while self.queue and len(self.sequences) < self.slots:
             request = self.queue.popleft()
             self.sequences.append(Sequence(request, 0, list(request.tokens), np.full(K, np.nan)))

@@ -10,7 +10,6 @@ import sys
 import time
 
 import numpy as np
-import stand_in_engine
 from stand_in_engine import StandInEngine, Words, distributions
 
 from avlab.engine.admission import make_policy
@@ -31,13 +30,12 @@ class Engine(StandInEngine):
     """Serves with features and outcomes that depend on position and workload kind."""
 
     def __init__(self, config):
-        self.K, self.failing, self.now = config.K, config.target == "failing", 0.0
-        stand_in_engine.K = config.K
+        self.failing, self.now = config.target == "failing", 0.0
         tokens = np.arange(SLOTS * (config.K + 1) + 1.0)
         depth = np.arange(config.K + 1) / config.K  # [K + 1], as a share of the whole draft
         draft = (2 + np.arange(SLOTS + 1) / 8)[:, None] * np.where(depth, 0.4 + 0.6 * depth, 0.0)
         costs = CostTable(draft, 19 + 0.1 * tokens + 0.5 * np.maximum(tokens - 24, 0))
-        super().__init__(config.arm, SLOTS)
+        super().__init__(config.arm, SLOTS, config.K)
         self.costs, self.policies = costs, {}
         self.set_policy(config.arm)
 
