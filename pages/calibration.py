@@ -96,7 +96,8 @@ def draw() -> None:
         )  # fmt: skip
     chart(
         calibration.by_position(totals), "by-position", "Reliability by position",
-        "The same for each draft position. A pooled fit can look right while positions err in opposite directions.",
+        "The same for each draft position, estimate across and accepted share up. A pooled fit can look right while "
+        "positions err in opposite directions.",
     )  # fmt: skip
     left, right = st.columns(2)
     with left:
