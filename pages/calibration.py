@@ -118,7 +118,8 @@ def by_position(totals: Mapping[str, np.ndarray]) -> None:
     """Charts position by position; totals: sums [K, bins, sums] by source."""
     chart(
         calibration.by_position(totals), "by-position", "Reliability by position",
-        "The same for each draft position. A pooled fit can look right while positions err in opposite directions.",
+        "The same for each draft position, estimate across and accepted share up. A pooled fit can look right while "
+        "positions err in opposite directions.",
     )  # fmt: skip
     left, right = st.columns(2)
     with left:

@@ -70,7 +70,7 @@ def by_position(sums: Mapping[str, np.ndarray], columns: int = 4) -> go.Figure:
     rows = math.ceil(K / columns)
     titles = [_title(k, sums) for k in range(K)]
     figure = make_subplots(
-        rows, columns, subplot_titles=titles, horizontal_spacing=0.05, vertical_spacing=0.2
+        rows, columns, subplot_titles=titles, horizontal_spacing=0.05, vertical_spacing=0.255
     )
     for k in range(K):
         place = {"row": k // columns + 1, "col": k % columns + 1}
@@ -79,7 +79,7 @@ def by_position(sums: Mapping[str, np.ndarray], columns: int = 4) -> go.Figure:
             if values[k][:, COUNT].sum():
                 figure.add_trace(_points(source, values[k], small=True), **place)
     figure.update_layout(
-        template="none", height=230 * rows + 40, margin={"l": 40, "r": 10, "t": 40, "b": 36}, uirevision="keep",
+        template="none", height=230 * rows + 40, margin={"l": 40, "r": 10, "t": 52, "b": 36}, uirevision="keep",
         showlegend=False, hovermode="closest",
     )  # fmt: skip
     figure.update_xaxes(range=[0, 1.04], tickvals=[0, 0.5, 1])
@@ -88,9 +88,14 @@ def by_position(sums: Mapping[str, np.ndarray], columns: int = 4) -> go.Figure:
     return figure
 
 
+def _axis(measure: str) -> str:
+    """A measure's name without what explains it, which is longer than an axis."""
+    return MEASURES[measure].partition(" (mean")[0]
+
+
 def _title(k: int, sums: Mapping[str, np.ndarray]) -> str:
     count = max(int(values[k][:, COUNT].sum()) for values in sums.values())
-    return f"position {k} · {count:,} slots"
+    return f"position {k}<br>{count:,} slots"
 
 
 def bin_counts(sums: Mapping[str, np.ndarray]) -> go.Figure:
@@ -122,7 +127,7 @@ def over_time(
 
     windows: by source, the end of each window (s) and its sums [W, K, 128, 5].
     """
-    figure = frame(SECONDS, MEASURES[measure])
+    figure = frame(SECONDS, _axis(measure))
     drawn = False
     for source, (time, sums) in windows.items():
         merged = sums.sum(axis=1) if position is None else sums[:, position]
@@ -150,7 +155,7 @@ def over_time(
 
 def measures_by_position(sums: Mapping[str, np.ndarray], measure: str) -> go.Figure:
     """One measure by position, by source. sums: by source, [K, 128, 5]."""
-    figure = frame("draft position", MEASURES[measure])
+    figure = frame("draft position", _axis(measure))
     for source, values in sums.items():
         found = [getattr(scores(each), measure) for each in values]
         figure.add_trace(

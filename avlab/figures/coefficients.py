@@ -95,7 +95,7 @@ def curve(slope: float, intercepts: Sequence[float], raw: np.ndarray | None) -> 
         )  # fmt: skip
         figure.update_layout(
             yaxis2={
-                "overlaying": "y", "side": "right", "showgrid": False, "rangemode": "tozero", "tickformat": ".0%",
+                "overlaying": "y", "side": "right", "showgrid": False, "rangemode": "tozero", "tickformat": ".1~%",
                 "title": {"text": "share of labelled draft tokens", "standoff": 8},
                 "range": [0, float(share.max()) * 2.2],
             },

@@ -40,6 +40,8 @@ const themed = (figure, style) => {
   return figure;
 };
 
+const ONE_ROW = 30;  // pixels of a legend of one row
+
 const visible = (div) => {
   const box = div.getBoundingClientRect();
   return box.bottom > -200 && box.top < window.innerHeight + 200;
@@ -76,12 +78,22 @@ export default function draw({ data, parentElement }) {
   div.drawn = data.figure;
   div.look = look;
   const parsed = JSON.parse(data.figure);
-  div.style.minHeight = (parsed.layout.height || 260) + 'px';
+  const own = parsed.layout.height || 260;
+  parsed.layout.height = own + (div.legendRows || 0);
+  div.style.minHeight = parsed.layout.height + 'px';
   load().then((Plotly) => {
     const figure = themed(parsed, style);
     Plotly.react(div, figure.data, figure.layout, {
       responsive: true, displaylogo: false,
       modeBarButtonsToRemove: ['lasso2d', 'select2d', 'autoScale2d'],
+    }).then(() => {
+      // what a legend of several rows takes is added, so that the plot keeps its height on a narrow page
+      const legend = div._fullLayout.showlegend && div._fullLayout.legend;
+      const rows = Math.round(Math.max(0, (legend && legend._effHeight || 0) - ONE_ROW));
+      if (rows === (div.legendRows || 0)) return;
+      div.legendRows = rows;
+      div.style.minHeight = own + rows + 'px';
+      Plotly.relayout(div, { height: own + rows });
     });
   });
 }
