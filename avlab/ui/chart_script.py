@@ -41,6 +41,7 @@ const themed = (figure, style) => {
 };
 
 const ONE_ROW = 30;  // pixels of a legend of one row
+const PHONE = 640;  // widest page where charts stand under each other
 
 const visible = (div) => {
   const box = div.getBoundingClientRect();
@@ -87,8 +88,8 @@ export default function draw({ data, parentElement }) {
       responsive: true, displaylogo: false,
       modeBarButtonsToRemove: ['lasso2d', 'select2d', 'autoScale2d'],
     }).then(() => {
-      // what a legend of several rows takes is added, so that the plot keeps its height on a narrow page
-      const legend = div._fullLayout.showlegend && div._fullLayout.legend;
+      // on a phone, what a legend of several rows takes is added, so that the plot keeps its height
+      const legend = window.innerWidth <= PHONE && div._fullLayout.showlegend && div._fullLayout.legend;
       const rows = Math.round(Math.max(0, (legend && legend._effHeight || 0) - ONE_ROW));
       if (rows === (div.legendRows || 0)) return;
       div.legendRows = rows;

@@ -106,7 +106,7 @@ def recorded(served: Dashboard) -> list[str]:
     """The ids of the runs, oldest first."""
     from avlab.workers.owner import ask
 
-    return [run["run_id"] for run in reversed(ask(served.database, "runs")) if not run["notes"]]
+    return [run["run_id"] for run in reversed(ask(served.database, "runs"))]
 
 
 def take(browser, url: str, name: str, runs: list[str], width: str, theme: str) -> Path:
