@@ -89,8 +89,8 @@ def test_a_limit_replaces_the_kinds_suggestions():
     assert {request.max_new_tokens for request in served("mixed", 300, max_new_tokens=40)} == {40}
 
 
-def test_eight_at_a_time_is_the_pattern_when_none_is_given():
-    assert len(open_workload("chat").due(Moment(0.0))) == 8
+def test_sixteen_at_a_time_is_the_pattern_when_none_is_given():
+    assert len(open_workload("chat").due(Moment(0.0))) == 16
 
 
 @pytest.mark.parametrize(
