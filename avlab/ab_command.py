@@ -8,6 +8,7 @@ from avlab import run_command, terminal, terminal_ab
 from avlab.config import ConfigError, RunConfig
 from avlab.errors import is_ours
 from avlab.experiments.words import SLO_MEASURES, SloError, parse_slo
+from avlab.vllm.serving_config import VllmConfig
 
 DECIDED = ("policy", "arrival", "duration", "tokens", "requests")  # settings that the plan decides
 OPTIONS: dict[str, tuple[Any, Any, str]] = {  # name: type, default, help
@@ -34,11 +35,15 @@ def make() -> Any:
 
 
 def _ab(own: dict[str, Any], settings: dict[str, Any], as_json: bool) -> None:
+    compare(RunConfig.make(run_command.plain_settings(settings), policy="none"), own, as_json)
+
+
+def compare(config: RunConfig | VllmConfig, own: dict[str, Any], as_json: bool) -> None:
+    """Run the A/B that the options ask for, and say what came of it."""
     from avlab.experiments.plan import make_plan
 
     slo = objective(own.pop("slo"))
     arms = own.pop("arms").split(",")
-    config = RunConfig.make(run_command.plain_settings(settings), policy="none")
     config, plan = make_plan(config, arms, **own)
     with run_command.Interrupts() as interrupts, run_command.opened(config, plan) as served:
         with terminal_ab.ABDisplay(plan, Watch(lambda: served.ab(slo))) as display:

@@ -6,7 +6,7 @@ Light to import: no torch, no model code. What is wrong with a value is said in 
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import platformdirs
 from pydantic import (
@@ -56,26 +56,10 @@ def number_kind(annotation: Any) -> str:
     return next((kinds[each] for each in (annotation, *get_args(annotation)) if each in kinds), "")
 
 
-class RunConfig(BaseModel):
-    """Everything that decides a run. Times in seconds; limits that are None do not end the run."""
+class Traffic(BaseModel):
+    """What every worker that serves a workload is told. Times in seconds; limits that are None do not end the run."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, validate_default=True)
-
-    kind: ClassVar[str] = "reference"  # of the worker that serves it
-
-    # what is served
-    target: str = Field(
-        DEFAULT_TARGET, min_length=1, description="model folder in Hugging Face format, or the default's name"
-    )
-    drafter: str = Field(
-        "default", min_length=1, description="default, a folder (a block drafter, or a small Llama), or none"
-    )
-    policy: str = Field("adaptive", description=GRAMMAR)
-    K: int = Field(7, ge=1, le=32, description="draft positions, at most")
-    new_request: Literal["one", "running-mean"] = Field(
-        "one", description="a new request's earlier estimate: one, or running-mean"
-    )
-    head: bool = Field(True, description="use the drafter's confidence head where it is asked for")
 
     # the traffic
     workload: str = Field(
@@ -107,42 +91,18 @@ class RunConfig(BaseModel):
         description="the lab's file; else $AVLAB_DATABASE, else the user's own",
     )
     keep_text: bool = Field(False, description="store prompts and outputs")
-    drafts: Literal["all", "sampled", "none"] = Field(
-        "sampled", description="raw draft slots to store: all, sampled (every tenth step) or none"
-    )
-
-    # the machine
-    slots: int = Field(64, ge=1, le=4096, description="requests that may run at once")
-    context: int = Field(2048, ge=16, le=1_000_000, description="tokens a request may fill, prompt included")
-    device: str = Field(
-        "auto", pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$", description="auto, cpu, cuda or cuda:N"
-    )
-    dtype: Literal["auto", "bfloat16", "float32"] = Field("auto", description="auto, bfloat16 or float32")
-    threads: int | None = Field(None, ge=1, le=1024, description="of the worker; else one a physical core")
-    spin: int = Field(
-        SPIN, ge=0, le=10**12, description="how long idle threads spin (GOMP_SPINCOUNT); 0: not at all"
-    )
-    costs: str | None = Field(None, description="cost file; else steps are timed at start")
 
     @classmethod
-    def make(cls, values: Mapping[str, Any] | None = None, /, **more: Any) -> "RunConfig":
+    def make(cls, values: Mapping[str, Any] | None = None, /, **more: Any) -> Self:
         """A configuration from plain values. Raises ConfigError with a sentence for every wrong field."""
         try:
             return cls(**{**(values or {}), **more})
         except ValidationError as error:
-            raise ConfigError(sentences(error)) from None
+            raise ConfigError(sentences(error, cls)) from None
 
-    def changed(self, **values: Any) -> "RunConfig":
+    def changed(self, **values: Any) -> Self:
         """This configuration with some values replaced, checked again. Raises ConfigError."""
-        return RunConfig.make({**self.model_dump(), **values})
-
-    @property
-    def arm(self) -> Arm:
-        return Arm.parse(self.policy, self.K)
-
-    @property
-    def has_drafter(self) -> bool:
-        return self.drafter != "none"
+        return self.make({**self.model_dump(), **values})
 
     @property
     def has_file(self) -> bool:
@@ -164,10 +124,12 @@ class RunConfig(BaseModel):
             raise PydanticCustomError(f"{kind}_underscore", "")
         return value
 
-    @field_validator("policy")
+    @field_validator("*", mode="after")
     @classmethod
-    def _policy(cls, text: str) -> str:
-        return str(Arm.parse(text))
+    def _no_nul(cls, value: Any) -> Any:
+        if isinstance(value, str) and "\0" in value:
+            raise ValueError("a name or path in the configuration holds a NUL character.")
+        return value
 
     @field_validator("arrival")
     @classmethod
@@ -176,15 +138,65 @@ class RunConfig(BaseModel):
             open_arrivals(text.strip(), times=[0.0])  # raises WorkloadError
         return text and text.strip()
 
-    @field_validator("database", "costs", "workload", "target", "drafter")
+    @model_validator(mode="after")
+    def _times(self) -> Self:
+        if (self.arrival or "").startswith("replay") and not self.has_file:
+            raise ValueError("arrival replay needs a workload of the form file:PATH, with arrival times.")
+        return self
+
+
+class RunConfig(Traffic):
+    """Everything that decides a run of the reference engine."""
+
+    kind: ClassVar[str] = "reference"  # of the worker that serves it
+
+    # what is served
+    target: str = Field(
+        DEFAULT_TARGET, min_length=1, description="model folder in Hugging Face format, or the default's name"
+    )
+    drafter: str = Field(
+        "default", min_length=1, description="default, a folder (a block drafter, or a small Llama), or none"
+    )
+    policy: str = Field("adaptive", description=GRAMMAR)
+    K: int = Field(7, ge=1, le=32, description="draft positions, at most")
+    new_request: Literal["one", "running-mean"] = Field(
+        "one", description="a new request's earlier estimate: one, or running-mean"
+    )
+    head: bool = Field(True, description="use the drafter's confidence head where it is asked for")
+
+    # what is kept
+    drafts: Literal["all", "sampled", "none"] = Field(
+        "sampled", description="raw draft slots to store: all, sampled (every tenth step) or none"
+    )
+
+    # the machine
+    slots: int = Field(64, ge=1, le=4096, description="requests that may run at once")
+    context: int = Field(2048, ge=16, le=1_000_000, description="tokens a request may fill, prompt included")
+    device: str = Field(
+        "auto", pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$", description="auto, cpu, cuda or cuda:N"
+    )
+    dtype: Literal["auto", "bfloat16", "float32"] = Field("auto", description="auto, bfloat16 or float32")
+    threads: int | None = Field(None, ge=1, le=1024, description="of the worker; else one a physical core")
+    spin: int = Field(
+        SPIN, ge=0, le=10**12, description="how long idle threads spin (GOMP_SPINCOUNT); 0: not at all"
+    )
+    costs: str | None = Field(None, description="cost file; else steps are timed at start")
+
+    @property
+    def arm(self) -> Arm:
+        return Arm.parse(self.policy, self.K)
+
+    @property
+    def has_drafter(self) -> bool:
+        return self.drafter != "none"
+
+    @field_validator("policy")
     @classmethod
-    def _path(cls, text: str | None) -> str | None:
-        if text is not None and "\0" in text:
-            raise ValueError("a name or path in the configuration holds a NUL character.")
-        return text
+    def _policy(cls, text: str) -> str:
+        return str(Arm.parse(text))
 
     @model_validator(mode="after")
-    def _fits(self) -> "RunConfig":
+    def _fits(self) -> Self:
         Arm.parse(self.policy, self.K)
         if not self.has_drafter and self.arm.drafts:
             raise ValueError(f"policy {self.policy!r} needs a drafter: choose one, or take policy none.")
@@ -193,8 +205,6 @@ class RunConfig(BaseModel):
                 f"max_new_tokens is {self.max_new_tokens} where a request has {self.context} tokens in all: "
                 "lower it or raise context."
             )
-        if (self.arrival or "").startswith("replay") and not self.has_file:
-            raise ValueError("arrival replay needs a workload of the form file:PATH, with arrival times.")
         return self
 
 

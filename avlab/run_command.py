@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from avlab import terminal
-from avlab.config import ConfigError, RunConfig, default_database
+from avlab.config import ConfigError, RunConfig, Traffic, default_database
 from avlab.workers.kinds import Config
 
 LOOK_SECONDS = 0.3
@@ -64,13 +64,16 @@ def opened(config: Config, plan: Any = None) -> Iterator["Local | Remote"]:
 
 
 def _config(options: dict[str, Any]) -> RunConfig:
-    given = plain_settings(options)
-    limits = ("duration", "tokens", "requests")
-    if not any(name in given for name in limits):
+    return RunConfig.make(limited(plain_settings(options)))
+
+
+def limited(given: dict[str, Any]) -> dict[str, Any]:
+    """Settings with a limit: a minute where none is given; --duration forever is none."""
+    if not any(name in given for name in ("duration", "tokens", "requests")):
         given["duration"] = DEFAULT_SECONDS
     if str(given.get("duration")).lower() in ("inf", "forever"):
         given["duration"] = None
-    return RunConfig.make(given)
+    return given
 
 
 def plain_settings(options: dict[str, Any]) -> dict[str, Any]:
@@ -213,36 +216,45 @@ def _signature() -> inspect.Signature:
 def with_settings(
     own: dict[str, tuple[Any, Any, str]],
     decided: Collection[str],
-    act: Callable[[dict[str, Any], dict[str, Any], bool], None],
+    act: Callable[..., None],
     help: str,
+    kind: type[Traffic] = RunConfig,
+    words: tuple[str, str] | None = None,
 ) -> Any:
     """A command that takes options of its own (name: type, default, help) and the settings of a run but `decided`.
 
-    act: called with its own options, the settings that were given, and whether JSON was asked for.
+    act: called with its own options, the settings that were given, and whether JSON was asked for. kind: the
+    configuration that the settings are of. words: metavar and help of a list of words, which act is given in front.
     """
 
     def command(**options: Any) -> None:
         as_json = options.pop("as_json")
         mine = {name: options.pop(name) for name in own}
-        act(mine, options, as_json)
+        given = [options.pop("words")] if words else []
+        act(*given, mine, options, as_json)
 
     parameters = []
-    for name, (kind, default, text) in own.items():
+    if words:
+        argument = typer.Argument(metavar=words[0], help=words[1])
+        parameters.append(parameter("words", Annotated[list[str], argument], inspect.Parameter.empty))
+    for name, (type_, default, text) in own.items():
         plain = not isinstance(default, bool)
-        metavar = ("NUMBER" if kind is int else "TEXT") if plain else None
+        metavar = ("NUMBER" if type_ is int else "TEXT") if plain else None
         option = typer.Option(f"--{name}", help=text, metavar=metavar)
-        parameters.append(parameter(name, Annotated[kind | None if plain else kind, option], default))
-    parameters += [*setting_parameters(decided), parameter("as_json", Annotated[bool, JSON], False)]
+        parameters.append(parameter(name, Annotated[type_ | None if plain else type_, option], default))
+    parameters += [*setting_parameters(decided, kind), parameter("as_json", Annotated[bool, JSON], False)]
     command.__doc__ = help
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {each.name: each.annotation for each in parameters}
     return command
 
 
-def setting_parameters(leave_out: Collection[str] = ()) -> list[inspect.Parameter]:
+def setting_parameters(
+    leave_out: Collection[str] = (), of: type[Traffic] = RunConfig
+) -> list[inspect.Parameter]:
     """An option for every setting of a run that is not left out, and --prompts."""
     parameters = []
-    for name, field in RunConfig.model_fields.items():
+    for name, field in of.model_fields.items():
         if name in leave_out:
             continue
         flag = f"--{name.replace('_', '-')}"

@@ -1,4 +1,4 @@
-"""`avlab vllm`: the published systems, as commands to read or to run."""
+"""`avlab vllm`: the published systems, as commands to read or to run; runs and A/Bs that vLLM serves."""
 
 import os
 import shutil
@@ -7,14 +7,15 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from avlab import terminal
+from avlab import ab_command, run_command, terminal
 from avlab.run_command import JSON
 from avlab.vllm import NotInstalled
-from avlab.vllm.presets import Preset, preset, presets
+from avlab.vllm.presets import Preset, names, preset, presets
 from avlab.vllm.serve_line import ServeLine
+from avlab.vllm.serving_config import VllmConfig
 
 app = typer.Typer(
-    help="vLLM: the systems that adaptive verification was published with.",
+    help="vLLM: the systems that adaptive verification was published with, and runs that it serves.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -66,6 +67,49 @@ def one_preset(
     if found.prepare:
         out.print(found.prepare, markup=False, soft_wrap=True)
     out.print(line.shell(), markup=False, soft_wrap=True)
+
+
+WORDS = ("MODEL", "A model or a preset; behind it --, and what vllm serve is given.")
+
+
+def _serve(words: list[str], own: dict[str, Any], settings: dict[str, Any], as_json: bool) -> None:
+    given = run_command.limited(run_command.plain_settings(settings))
+    config = VllmConfig.make(given, serve=command_of(words))
+    run_command.serve(config, as_json, terminal.show_summary)
+
+
+def _ab(words: list[str], own: dict[str, Any], settings: dict[str, Any], as_json: bool) -> None:
+    given = run_command.plain_settings(settings)
+    ab_command.compare(VllmConfig.make(given, serve=command_of(words)), own, as_json)
+
+
+app.command("run")(
+    run_command.with_settings(
+        {},
+        ("serve",),
+        _serve,
+        "Serve a workload with vLLM in a background worker, and record it.",
+        VllmConfig,
+        WORDS,
+    )
+)
+app.command("ab")(
+    run_command.with_settings(
+        ab_command.OPTIONS | {"arms": (str, "adaptive,verify:3", "adaptive and verify:k, within one engine")},
+        ("serve", *ab_command.DECIDED),
+        _ab,
+        "Compare lengths of verification within one vLLM engine; drafting stays at K.",
+        VllmConfig,
+        WORDS,
+    )
+)
+
+
+def command_of(words: list[str]) -> str:
+    """A `vllm serve` command of words: a preset's or a model's, with further arguments."""
+    first, *more = words
+    line = with_arguments(preset(first).line, more) if first in names() else ServeLine.parse(words)
+    return line.shell()
 
 
 def with_arguments(line: ServeLine, more: list[str]) -> ServeLine:

@@ -1,8 +1,8 @@
-"""vLLM: will adaptive verification start there, and what does a running server do."""
+"""vLLM: what a running server does, whether adaptive verification will start, and a run that vLLM serves."""
 
 import streamlit as st
 
-from avlab.ui import attaching, preflight
+from avlab.ui import attaching, preflight, vllm_serving
 
 QUESTION = "Will adaptive verification start on that deployment, and what does a running server do?"
 
@@ -11,4 +11,6 @@ st.markdown(f"<p class='avlab-question'>{QUESTION}</p>", unsafe_allow_html=True)
 st.markdown("#### Watch a running server")
 attaching.form()
 st.markdown("#### Before the weights are loaded")
-preflight.form()
+line = preflight.form()
+st.markdown("#### Serve it with the lab")
+vllm_serving.form(line)

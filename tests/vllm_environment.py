@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from avlab.bench.measures.against_vllm import ENVIRONMENT, environment
+from avlab.workers.processes import PROJECT
 
 PYTHON = Path(os.environ.get("AVLAB_VLLM_PYTHON", ENVIRONMENT / "bin" / "python"))
+HERE = Path(__file__).parent
 PATIENCE = 280.0  # seconds for an import and an answer; about nine on an idle core
 
 needs_vllm = pytest.mark.skipif(
@@ -26,15 +28,18 @@ def child_environment(**more: str) -> dict[str, str]:
     return values
 
 
-def ask(script: str, order: dict) -> dict:
-    """What a script beside this file answers, in vLLM's interpreter: JSON in, the last line out is JSON."""
+def ask(script: str, order: dict, **more: str) -> dict:
+    """What a script beside this file answers, in vLLM's interpreter: JSON in, the last line out is JSON.
+
+    more: variables of its environment. Modules of this project and of the tests can be imported there.
+    """
     done = subprocess.run(
-        [str(PYTHON), str(Path(__file__).with_name(script))],
+        [str(PYTHON), str(HERE / script)],
         input=json.dumps(order),
         capture_output=True,
         text=True,
         timeout=PATIENCE,
-        env=child_environment(),
+        env=child_environment(PYTHONPATH=os.pathsep.join(map(str, (PROJECT, HERE))), **more),
     )
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout.splitlines()[-1])

@@ -3,10 +3,14 @@
 import math
 import re
 from collections.abc import Sequence
+from typing import TypeVar
 
 from avlab.config import ConfigError, RunConfig
 from avlab.policies import Arm, PolicyError, labels, unlabelled
+from avlab.vllm.serving_config import VllmConfig
 from avlab.workers.messages import Experiment
+
+Served = TypeVar("Served", RunConfig, VllmConfig)
 
 DESIGNS = {
     "switchback": "One worker serves the same requests on and on, and the arm that steers it changes from block to "
@@ -21,7 +25,7 @@ SECONDS_A_STEP = 0.05  # for how long a wash-out given in steps lasts, where a b
 
 
 def make_plan(
-    config: RunConfig,
+    config: Served,
     arms: Sequence[str],
     baseline: str | None = None,
     concurrency: int = 16,
@@ -30,7 +34,7 @@ def make_plan(
     block: str | None = None,
     washout: int = 4,
     learn: int = 200,
-) -> tuple[RunConfig, Experiment]:
+) -> tuple[Served, Experiment]:
     """A run's configuration and the plan of its A/B. Raises ConfigError, with a sentence for everything that is wrong.
 
     arms: policies; one listed twice is compared with itself. baseline: else the first fixed length, else none, else the
@@ -41,12 +45,9 @@ def make_plan(
     try:
         named = labels([arm for arm in arms if arm.strip()], config.K)
         for label in named:
-            if Arm.parse(unlabelled(label)).drafts and not config.has_drafter:
-                raise PolicyError(
-                    f"policy {unlabelled(label)} needs a drafter and this run has none: give --drafter."
-                )
+            config.changed(policy=unlabelled(label))
         chosen = _baseline(named, baseline)
-    except PolicyError as error:
+    except (PolicyError, ConfigError) as error:
         problems.append(str(error))
         chosen = ""
     if named and len(named) < 2:

@@ -19,14 +19,14 @@ MARKS = {
 }
 
 
-def form() -> None:
-    """Choose a system and a GPU; the findings follow."""
+def form() -> ServeLine | None:
+    """Choose a system and a GPU; the findings follow. Returns the command, None where there is none."""
     left, right = st.columns((2, 1))
     chosen = left.selectbox("System", [*names(), OWN], key="preflight-system", bind="query-params")
     gpu = right.selectbox("GPU", [HERE, *KNOWN], key="preflight-gpu", bind="query-params")
     line = _line(chosen)
     if line is None:
-        return
+        return None
     try:
         machine = machine_here() if gpu == HERE else machine_named(gpu)
         known = "" if chosen == OWN else preset(chosen).model_type
@@ -37,7 +37,7 @@ def form() -> None:
         if not is_ours(error):
             raise
         st.error(str(error))
-        return
+        return line
     refused = sum(finding.verdict == "refuses" for finding in findings)
     st.markdown(
         f"**{refused} of {len(findings)} would refuse** on {machine.described}."
@@ -46,6 +46,7 @@ def form() -> None:
     )
     for finding in findings:
         st.markdown(_told(finding))
+    return line
 
 
 def _line(chosen: str) -> ServeLine | None:

@@ -33,7 +33,13 @@ class Shown:
 
     @property
     def watched(self) -> bool:
-        """Whether the run only watches a server."""
+        """Whether the run has only a server's counters to show."""
+        machine = self.description["machine"] or {}
+        return self.of_server and not machine.get("extension")
+
+    @property
+    def of_server(self) -> bool:
+        """Whether somebody else's server did what the run shows."""
         return self.description["kind"] == AttachConfig.kind
 
     @property
@@ -137,7 +143,7 @@ def _nothing_yet(status: Any) -> None:
 def _line(shown: Shown) -> None:
     about = shown.description
     config = about["config"]
-    if shown.watched:
+    if shown.of_server:
         parts = [f"**{about['target']}**", f"{config.get('url')}", f"every {config.get('interval', 1.0):g} s"]
     else:
         parts = [

@@ -1,15 +1,21 @@
 """The sidebar of every page: the worker and its buttons, the rates of this moment, the run on show."""
 
 import re
+from collections.abc import Sequence
 
 import streamlit as st
 
 from avlab.config import RunConfig
 from avlab.errors import is_ours
 from avlab.ui import formats, host, settings, shown
+from avlab.vllm.serving_config import VllmConfig
 from avlab.workers import messages as m
 
 LOG_LINES = 15
+SUGGESTED = {  # policies, by kind of worker
+    RunConfig.kind: settings.SUGGESTED["policy"],
+    VllmConfig.kind: ["adaptive", "verify:1", "verify:2", "verify:3"],
+}
 COLOURS = {
     "serving": "green",
     m.PLAYGROUND: "violet",
@@ -66,9 +72,9 @@ def _worker() -> None:
         columns = st.columns(2)
         columns[0].metric("Tokens/s now", formats.number(tally["recent_tokens_per_s"], 0))
         columns[1].metric("Last frame", f"{status.silent:.1f} s ago")
-        if status.kind == RunConfig.kind:
+        if status.kind in SUGGESTED:
             st.markdown(f"Policy in force: **{tally['policy']}**")
-            _change(tally["policy"])
+            _change(tally["policy"], SUGGESTED[status.kind])
     elif status.state == "ended" and (status.error or status.outcome in ("failed", "cut short")):
         st.error(status.error or "The worker went away.")
         lines = lab.supervisor.log_tail()[-LOG_LINES:]
@@ -155,10 +161,10 @@ def _start() -> None:
     host.start(config)
 
 
-def _change(policy: str) -> None:
+def _change(policy: str, suggested: Sequence[str]) -> None:
     """Another policy or workload, from the next step on."""
     with st.popover("Change while it runs", width="stretch"):
-        arms = list(dict.fromkeys([policy, *settings.SUGGESTED["policy"]]))
+        arms = list(dict.fromkeys([policy, *suggested]))
         arm = st.selectbox("Policy", arms, key="change-policy", accept_new_options=True)
         st.button("Switch policy", on_click=_try, args=(_send, m.SetPolicy(arm or policy)), width="stretch")
         workload = st.selectbox(

@@ -1,7 +1,8 @@
 """A server that somebody else started, as a run: its counters, differenced over the lab's own interval.
 
 A `Step` of such a run is an interval between two readings, all engines of the model together; each engine has an
-`EngineSample` beside it. What counters cannot tell is None there, and said in words once.
+`EngineSample` beside it. What counters cannot tell is None there, and said in words once. Where the server has the
+worker extension and is in development mode, a `Step` is a step of its engine, and nothing is missing.
 """
 
 import os
@@ -12,6 +13,7 @@ from typing import Any
 
 from avlab.vllm import VllmError
 from avlab.vllm.attach_config import AttachConfig
+from avlab.vllm.drained import Drained
 from avlab.vllm.metrics import Counters, Engine, MetricsError, Reading, between, fell, read, total
 from avlab.vllm.server import Server, ServerError
 from avlab.vllm.unknown import cannot_know
@@ -46,6 +48,7 @@ class Watch:
         self.tried = 0.0  # when a reading was last attempted
         self.silent_since: float | None = None
         self.paused, self.stop_reason = False, ""
+        self.drained: Drained | None = None  # what the worker extension tells, where it is there
 
     def run(self) -> str:
         """Greet and watch; returns "done" or "stopped". Raises AttachError, ServerError or MetricsError."""
@@ -70,6 +73,9 @@ class Watch:
         engines = self._mine(reading)
         self.adaptive = self._verification(spec)
         K = max(len(each.accepted_by_position) for each in engines.values())
+        about = self._extension()
+        if about:
+            K, self.adaptive = int(about["K"]), bool(about["adaptive"])
         drafter = None if not K else str(spec.get("model") or spec.get("method") or NOT_TOLD)
         self.put(
             m.Hello(
@@ -88,6 +94,7 @@ class Watch:
                     "engines": sorted(number for _, number in engines),
                     "adaptive": self.adaptive,
                     "told": info is not None,
+                    "extension": about is not None,
                     "system": platform.platform(),
                     "versions": {"vllm": version, "python": platform.python_version()},
                 },
@@ -95,12 +102,27 @@ class Watch:
         )
         self.order.state = "serving"
         self._new_block()
-        for sentence in cannot_know(self.adaptive, bool(K), info is not None):
+        if about:
+            self._begin_draining(about)
+        told = about["missing"] if about else cannot_know(self.adaptive, bool(K), info is not None)
+        for sentence in told:
             self.order.event("info", "not told", sentence)
         if self.config.key_variable and self.config.url.startswith("http://"):
             self.order.event("warning", "key", "The key travels unencrypted: https:// would protect it.")
         self.tried = self.order.clock()
         self.last = (self.tried, reading)
+
+    def _extension(self) -> dict[str, Any] | None:
+        """What the server's worker extension says of itself; None where there is none, or where it sees nothing."""
+        try:
+            about = self.server.call("avlab_begin")[0]
+        except (ServerError, IndexError):
+            return None
+        return about if isinstance(about, dict) and about.get("steps") else None
+
+    def _begin_draining(self, about: Mapping[str, Any]) -> None:
+        self.drained = Drained(self.put, self.order.began)
+        self.drained.begin(about, self.server.call("avlab_drain", -1, -1)[0], ARM, self.block)
 
     def _choose_model(self, reading: Reading) -> str:
         models = sorted({model for model, _ in reading.engines})
@@ -195,6 +217,11 @@ class Watch:
                 "warning", "server", "The server restarted: its counters fell. The interval is left out."
             )
             self._new_block()
+            if self.drained:
+                about = self._extension()
+                self.drained = None
+                if about:
+                    self._begin_draining(about)
             return
         self._report(before, (now, reading))
 
@@ -224,10 +251,25 @@ class Watch:
         for (model, engine), counters in parts.items():
             self.put(engine_sample(counters, step, after[0], self.block, model, engine, seconds))
         everything = total(list(parts.values()))
-        self.put(m.Steps([step_of(everything, step, after[0], self.block, self.adaptive)]))
-        self.order.step = step + 1
+        if self.drained:
+            self._drain(self.drained, round(everything.waiting))
+        else:
+            self.put(m.Steps([step_of(everything, step, after[0], self.block, self.adaptive)]))
+            self.order.step = step + 1
         self.tokens += everything.tokens
         self.finished += everything.finished
+
+    def _drain(self, drained: Drained, waiting: int) -> None:
+        """The steps that the server's worker has made since."""
+        try:
+            found = self.server.call("avlab_drain", drained.after, drained.refits_after)[0]
+        except ServerError as error:
+            self._silent(error)
+            return
+        steps = drained.take(found, lambda _: self.block, lambda _: ARM, waiting)
+        if steps:
+            self.put(m.Steps(steps))
+            self.order.step = steps[-1].step + 1
 
 
 def step_of(counters: Counters, step: int, time: float, block: int, adaptive: bool | None) -> m.Step:

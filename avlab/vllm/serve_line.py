@@ -17,7 +17,7 @@ SPECULATIVE = "speculative-config"
 SHORTHANDS = {"spec-method": "method", "spec-model": "model", "spec-tokens": "num_speculative_tokens"}
 
 
-class ServeLineError(VllmError):
+class ServeLineError(VllmError, ValueError):
     """A command that cannot be read. The message is one sentence."""
 
 

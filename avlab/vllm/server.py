@@ -67,9 +67,10 @@ class Server:
     ca_file: str | None = None
     timeout: float = 5.0
 
-    def text(self, path: str) -> str:
-        """What a path answers. Raises ServerError."""
-        request = urllib.request.Request(self.url + path, headers=self._headers())
+    def text(self, path: str, body: bytes | None = None) -> str:
+        """What a path answers, to a JSON body where there is one. Raises ServerError."""
+        headers = self._headers() | ({} if body is None else {"Content-Type": "application/json"})
+        request = urllib.request.Request(self.url + path, data=body, headers=headers)
         try:
             with self._opener().open(request, timeout=self.timeout) as answer:
                 data = answer.read(MOST_BYTES + 1)
@@ -90,6 +91,17 @@ class Server:
             return json.loads(self.text(path))
         except ValueError:
             raise ServerError(f"{self.url}{path} does not answer with JSON: is this a vLLM server?") from None
+
+    def call(self, method: str, *arguments: int) -> list[Any]:
+        """What every worker of the server answers to a method of its extension. Raises ServerError.
+
+        Only in development mode; a method that the workers do not have is answered as a fault of the server.
+        """
+        body = json.dumps({"method": method, "args": arguments, "timeout": self.timeout}).encode()
+        try:
+            return list(json.loads(self.text("/collective_rpc", body))["results"])
+        except (ValueError, KeyError, TypeError):
+            raise ServerError(f"{self.url}/collective_rpc does not answer as a vLLM server does.") from None
 
     def metrics(self) -> str:
         """The text of /metrics. Raises ServerError."""

@@ -28,12 +28,21 @@ class Server:
     """Serves a workload with an engine and reports everything it does.
 
     text: has encode(messages) -> tokens and decode(tokens) -> text, as `avlab.engine.text.Text` does; what it
-    raises for messages that it cannot encode is in `refusals`.
+    raises for messages that it cannot encode is in `refusals`. report: in place of the reference engine's.
     """
 
-    def __init__(self, order: Order, engine: Any, text: Any, workload: Workload, K: int, refusals=()):
+    def __init__(
+        self,
+        order: Order,
+        engine: Any,
+        text: Any,
+        workload: Workload,
+        K: int,
+        refusals=(),
+        report: Any = None,
+    ):
         self.order, self.config, self.engine, self.text = order, order.config, engine, text
-        self.report = Reporter(order.outbox.put, order.clock, K, order.config.drafts)
+        self.report = report or Reporter(order.outbox.put, order.clock, K, order.config.drafts)
         self.refusals = refusals
         self.prompts: dict[int, str] = {}  # by request, only with keep_text
         self.taken = self.refused = self.refused_in_row = 0
@@ -74,6 +83,8 @@ class Server:
             idle_ms = 0.0 if idle_since is None else (time.perf_counter() - idle_since) * 1e3
             idle_since = None
             result = self.engine.step()
+            if result is None:  # an engine that works by itself has nothing to tell yet
+                continue
             self.order.step = self.engine.step_number
             self.report.take(result, idle_ms)
             for finished in result.finished:

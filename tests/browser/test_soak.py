@@ -16,7 +16,9 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 HOUR = os.environ.get("AVLAB_SOAK_SECONDS")
 SECONDS = float(HOUR or 180)
 SETTLED = 1 / 3  # of the time, after which memory is compared
-GROWTH = 0.05 if HOUR else 0.1  # that is allowed from then on; in its first minutes caches still fill
+# That is allowed from then on. Caches fill for about five minutes: 311 MB after one minute, 370 after five, and 356 to
+# 390 in the four that followed, so minutes can only show a leak that is fast.
+GROWTH = 0.05 if HOUR else 0.3
 PAGES = ("", "coefficients", "calibration")
 CHARTS = "[...document.querySelectorAll('.avlab-chart')]"
 MARK = (

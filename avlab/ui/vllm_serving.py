@@ -1,0 +1,66 @@
+"""The form that starts a run served by vLLM, on the command that the page examines."""
+
+import streamlit as st
+
+from avlab.config import DEFAULT_ARRIVAL, ConfigError
+from avlab.errors import is_ours
+from avlab.ui import host, shown
+from avlab.vllm.doctor.look import installed_version
+from avlab.vllm.serve_line import ServeLine
+from avlab.vllm.serving_config import VllmConfig
+from avlab.workers.kinds import other_python
+
+WITHIN = (
+    "Within one engine the A/B page can switch verification between vLLM's rule and a length, verify:k. Drafting stays "
+    "at K then, so that this compares verification only; a drafter that drafts position by position has paid for K "
+    "either way. Fixed lengths are compared fairly by an engine for each, started in turn with another "
+    "num_speculative_tokens."
+)
+
+
+def form(line: ServeLine | None) -> None:
+    """Traffic and length of a run on this command."""
+    if line is None:
+        st.caption("Choose a system, or write a command above: it is what is served.")
+        return
+    missing = installed_version() is None and not other_python()
+    busy = host.lab().supervisor.status().alive
+    left, middle, right, last = st.columns(4)
+    workload = left.text_input("Workload", "mixed", key="vllm-workload")
+    arrival = middle.text_input("Arrivals", DEFAULT_ARRIVAL, key="vllm-arrival")
+    temperature = right.number_input("Temperature", 0.0, 10.0, 1.0, key="vllm-temperature")
+    policy = last.text_input(
+        "Policy", "", key="vllm-policy", placeholder="as the command says", help="adaptive or verify:k"
+    )
+    if st.button(
+        "Serve", type="primary", key="vllm-start", icon=":material/play_arrow:", disabled=busy or missing
+    ):
+        _start(
+            {
+                "serve": line.shell(), "workload": workload, "arrival": arrival, "temperature": temperature,
+                "policy": policy.strip(),
+            }
+        )  # fmt: skip
+    if missing:
+        st.caption(
+            "vLLM is not installed beside this dashboard: on a machine with a GPU, `make run GPU=1` starts it with "
+            "vLLM."
+        )
+    elif busy:
+        st.caption("A worker is serving or watching: stop it in the sidebar first.")
+    st.caption(WITHIN)
+
+
+def _start(values: dict) -> None:
+    try:
+        host.start(VllmConfig.make(values))
+    except ConfigError as error:
+        for sentence in error.sentences:
+            st.error(sentence)
+    except Exception as error:
+        if not is_ours(error):
+            raise
+        st.error(str(error))
+    else:
+        shown.follow()
+        st.switch_page("pages/live.py")

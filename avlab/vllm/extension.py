@@ -1,0 +1,496 @@
+"""What only vLLM's own worker can tell of adaptive verification. Name it when a server is started:
+
+    vllm serve MODEL ... --worker-extension-cls avlab.vllm.extension.Watch
+
+and read it once a second with `collective_rpc("avlab_drain", args=(after,))`, in process or over HTTP. Nothing here
+changes what is sampled. `Switch` is the same and, by choice, can hold verification at a length: `avlab_policy`.
+
+Written for Model Runner V2 of vLLM 0.32 and 0.33 (`vllm/v1/worker/gpu`). What it needs is looked for by name, and what
+is missing is said: `avlab_begin`. This file imports nothing of avlab, so that it can be copied to a server alone.
+
+In the hot path a step costs a few small copies on the device, which are never waited for. Sums over slots are made of
+those copies when somebody drains, or when their buffer is full, and stay on the device till then.
+"""
+
+import importlib
+import math
+import time
+from collections import deque
+from typing import Any
+
+import torch
+
+ADAPTIVE_MODULE = "vllm.v1.worker.gpu.spec_decode.adaptive_verification"
+BUFFER = 64  # steps whose slots are kept as they are
+MOST_STEPS = 20_000  # whose sums are kept for readers; ten minutes at thirty steps a second
+MOST_REFITS = 2_000
+BINS, BIN_RANGE = (
+    128,
+    8.0,
+)  # of log-odds, as in `avlab.speculation.calibration`: a test says that the two are equal
+STEP_FIELDS = (
+    "number",
+    "time",
+    "requests",
+    "prompt_tokens",
+    "target_tokens",
+    "budget",
+    "verify",
+    "decide_ms",
+    "idle_ms",
+    "verify_ms",
+    "sample_ms",
+    "draft_ms",
+    "expected_ms",
+    "emitting",
+    "tokens",
+)
+VECTORS = ("scheduled", "admitted", "accepted", "labelled")  # behind them, K numbers each
+REFIT_FIELDS = ("refit", "number", "time", "slope", "intercepts", "counts", "positives")
+UNTRIMMED = -1  # no length is held: vLLM decides
+
+
+class Watch:
+    """Mixed into vLLM's worker class: every name begins with avlab_, but the one that vLLM 0.33 calls by itself."""
+
+    model_runner: Any  # the worker's own: declared, not set
+
+    def init_worker_extension(self) -> None:
+        """vLLM 0.33 calls this before a model is loaded; 0.32 does not, and `avlab_begin` hooks in later."""
+        self.avlab_begin()
+
+    def avlab_begin(self) -> dict:
+        """Hook in, once, and say what was found: K, rank, next step's number, and sentences of what was not."""
+        if not hasattr(self, "avlab_record"):
+            self.avlab_record = Record(self.model_runner, int(getattr(self, "rank", 0)))
+        self.avlab_record.hook()
+        return self.avlab_record.about() | {"switch": isinstance(self, Switch)}
+
+    def avlab_drain(self, after: int = -1, refits_after: int = -1) -> dict:
+        """Steps behind number `after`, refits behind `refits_after`, sums of calibration since the beginning, and the
+        cost tables where `after` is negative. Plain lists and numbers; asking twice gives the same again.
+        """
+        self.avlab_begin()
+        return self.avlab_record.drain(after, refits_after)
+
+
+class Switch(Watch):
+    """`Watch` for experiments: it can also hold verification at a length, which changes what is verified, never what
+    is sampled from.
+    """
+
+    def avlab_policy(self, verify: int = UNTRIMMED) -> int:
+        """Verify min(verify, scheduled) drafts of each request from the next step on; -1 leaves it to vLLM. Returns
+        that step's number.
+        """
+        self.avlab_begin()
+        return self.avlab_record.hold(int(verify))
+
+
+class Record:
+    """One worker's record: hooks, the buffer on the device, and what readers ask for."""
+
+    def __init__(self, runner, rank: int):
+        self.runner, self.rank, self.verify = runner, rank, UNTRIMMED
+        self.missing: list[str] = []
+        self.number = 0  # of the next step
+        self.steps: deque[list] = deque(maxlen=MOST_STEPS)  # rows of numbers
+        self.folded: deque[tuple] = deque(
+            maxlen=MOST_STEPS // BUFFER
+        )  # steps with their sums, still on the device
+        self.refits: deque[list] = deque(maxlen=MOST_REFITS)
+        self.curves: list = []  # as vLLM profiled them, where they were set after the hooks
+        self.pending: list[dict] = []  # steps in the buffer
+        self.step: dict | None = None  # under way
+        self.last_mark = None
+        self.since_refit: torch.Tensor | None = None# labelled and accepted by position since the last refit, [2, K], on the device
+        )
+        self.sums: dict[str, torch.Tensor] = {}  # calibration, [K, BINS, 5] float64, on the device
+        self._hooked: set[str] = set()
+
+    # ---- finding one's way -----------------------------------------------------------------------------------
+
+    @property
+    def manager(self):
+        return getattr(self.runner, "adaptive_verification", None)
+
+    @property
+    def estimator(self):
+        return getattr(getattr(self.runner, "speculator", None), "acceptance_estimator", None)
+
+    def hook(self) -> None:
+        """Wrap what is there by now; what is there already wrapped stays as it is."""
+        runner, self.missing = self.runner, []
+        speculator = getattr(runner, "speculator", None)
+        states = getattr(runner, "req_states", None)
+        if states is None or not hasattr(runner, "sample_tokens"):
+            self.missing.append(
+                f"{type(runner).__module__}.{type(runner).__name__} is not Model Runner V2: steps, admitted drafts "
+                "and coefficients cannot be seen."
+            )
+            return
+        if not hasattr(speculator, "observe_verification"):
+            self.missing.append("The drafter does not learn from verification: no step can be seen.")
+            return
+        self.K = int(runner.num_speculative_steps)
+        self.device = runner.device
+        self.cuda = self.device.type == "cuda"
+        self._wrap(runner, "execute_model", self._execute)
+        self._wrap(speculator, "observe_verification", self._observe)
+        self._wrap(runner, "sample_tokens", self._sample)
+        module = _module(ADAPTIVE_MODULE)
+        kind = getattr(module, "AdaptiveVerificationManager", None)
+        if kind is None:
+            self.missing.append("This vLLM has no adaptive verification.")
+        else:
+            self._hook_manager(module, kind)
+        if not getattr(speculator, "enable_adaptive_verification", False):
+            self.missing.append("Adaptive verification is off: what was scheduled was verified.")
+        elif self.estimator is None and "estimator" not in self._hooked:
+            head = getattr(speculator, "use_confidence_head", False)
+            if head:
+                self.missing.append("The drafter's confidence head estimates: there are no coefficients.")
+        if self.estimator is not None:
+            self._wrap(self.estimator, "step", self._refit)
+            self._hooked.add("estimator")
+
+    def _hook_manager(self, module, kind) -> None:
+        for name in ("get_num_tokens", "reallocate_drafts", "set_cost_curves"):
+            if not hasattr(kind, name):
+                self.missing.append(
+                    f"This vLLM's budget manager has no {name}: its part of a step is not known."
+                )
+                continue
+            if name not in self._hooked:
+                self._hooked.add(name)
+                _wrap_method(kind, name, getattr(self, f"_{name}"))
+        assign = "_assign_draft_token_budget_compiled"
+        if assign in self._hooked:
+            return
+        if hasattr(module, assign):
+            self._hooked.add(assign)
+            setattr(module, assign, _around(getattr(module, assign), self._assign))
+        else:
+            self.missing.append(
+                "This vLLM ranks drafts in another place: verification cannot be held at a length."
+            )
+
+    def _wrap(self, owner, name: str, inner) -> None:
+        key = f"{name}@{id(owner)}"
+        if key not in self._hooked:
+            self._hooked.add(key)
+            setattr(owner, name, _around(getattr(owner, name), inner))
+
+    def about(self) -> dict:
+        """What was found, in plain values."""
+        manager, estimator = self.manager, self.estimator
+        runner = type(self.runner)
+        return {
+            "rank": self.rank,
+            "runner": f"{runner.__module__}.{runner.__name__}",
+            "K": getattr(self, "K", 0),
+            "steps": bool(self._hooked),
+            "adaptive": manager is not None,
+            "source": "" if manager is None else "head" if estimator is None else "online",
+            "refits": getattr(estimator, "_refits", -1),
+            "refit_interval": getattr(estimator, "REFIT_INTERVAL", 0),
+            "next": self.number,
+            "clock": time.monotonic(),
+            "missing": list(self.missing),
+        }
+
+    def hold(self, verify: int) -> int:
+        """Hold verification at a length, or let vLLM decide again. Returns the number of the next step."""
+        if self.manager is None:
+            raise RuntimeError("Adaptive verification is off, so its length cannot be held.")
+        if "_assign_draft_token_budget_compiled" not in self._hooked:
+            raise RuntimeError(
+                "This vLLM ranks drafts in another place: verification cannot be held at a length."
+            )
+        if not UNTRIMMED <= verify <= self.K:
+            raise ValueError(f"verify is {verify}; it must be 0 to {self.K}, or -1 for vLLM's own rule.")
+        self.verify = verify
+        return self.number
+
+    # ---- the hot path ----------------------------------------------------------------------------------------
+
+    def _execute(self, original, scheduler_output, *args, **named):
+        """A step begins."""
+        dummy = (args[1] if len(args) > 1 else named.get("dummy_run", False)) or not getattr(
+            scheduler_output, "total_num_scheduled_tokens", 0
+        )
+        if dummy:
+            return original(scheduler_output, *args, **named)
+        counts, drafts = scheduler_output.num_scheduled_tokens, scheduler_output.scheduled_spec_decode_tokens
+        lengths = [len(each) for each in drafts.values()]
+        own = [n - len(drafts.get(request, ())) for request, n in counts.items()]
+        tokens = sum(counts.values())
+        self.step = {
+            "requests": len(counts),
+            "prompt_tokens": sum(n for n in own if n > 1),
+            "target_tokens": tokens,
+            "budget": sum(lengths),
+            "scheduled": [sum(n > k for n in lengths) for k in range(self.K)],
+            "verify": self.verify,
+            "decide_ms": 0.0,
+            "expected_ms": math.nan,
+            "begun": self._mark(),
+        }
+        try:
+            return original(scheduler_output, *args, **named)
+        finally:
+            self.step["verified"] = self._mark()
+
+    def _get_num_tokens(self, manager, original, num_tokens_per_req, draft_tokens):
+        """vLLM chooses the budget; a held length replaces it."""
+        began = time.perf_counter()
+        tokens = original(manager, num_tokens_per_req, draft_tokens)
+        step = self.step
+        if step is None or manager._batch_budget is None:
+            return tokens
+        drafts, others, budget = manager._batch_budget
+        if self.verify != UNTRIMMED:
+            room = manager._max_total_logits - len(drafts) * manager.num_bonus_tokens
+            length, budget = _longest(list(drafts.values()), self.verify, room)
+            step["held"] = step["verify"] = length
+            manager._batch_budget = (drafts, others, budget)
+            tokens = sum(others.values()) + budget
+        step["budget"], step["target_tokens"] = int(budget), int(tokens)
+        draft_ms, verify_ms = manager.cost_tables
+        step["expected_ms"] = float(draft_ms[len(drafts)] + verify_ms[tokens])
+        step["decide_ms"] += (time.perf_counter() - began) * 1e3
+        return tokens
+
+    def _reallocate_drafts(self, manager, original, *args, **named):
+        began = time.perf_counter()
+        result = original(manager, *args, **named)
+        if self.step is not None:
+            self.step["decide_ms"] += (time.perf_counter() - began) * 1e3
+        return result
+
+    def _assign(self, original, confidence, idx_mapping, capacities, *args, **named):
+        """vLLM gives the budget to the likeliest slots; a held length gives each request its own share."""
+        held = self.step.get("held", UNTRIMMED) if self.step else UNTRIMMED
+        if held == UNTRIMMED:
+            return original(confidence, idx_mapping, capacities, *args, **named)
+        capacities.clamp_(max=held)
+
+    def _observe(self, original, idx_mapping, num_sampled, num_rejected, *args, **named):
+        """The outcome is known, on the device: copy what the estimate was made of before the next draft replaces it."""
+        if self.step is not None:
+            self._keep(self.step, idx_mapping, num_sampled, num_rejected)
+        return original(idx_mapping, num_sampled, num_rejected, *args, **named)
+
+    def _keep(self, step: dict, idx_mapping, num_sampled, num_rejected) -> None:
+        n = idx_mapping.shape[0]
+        if not self.sums:
+            self._allocate()
+        if len(self.pending) == BUFFER:
+            self._fold()
+        row = len(self.pending)
+        manager, estimator = self.manager, self.estimator
+        self._sampled[row, :n].copy_(num_sampled)
+        self._rejected[row, :n].copy_(num_rejected)
+        if manager is not None:
+            torch.index_select(manager._confidence_probs, 0, idx_mapping.long(), out=self._estimate[row, :n])
+        if estimator is not None:
+            torch.index_select(estimator.features, 0, idx_mapping.long(), out=self._feature[row, :n])
+        step |= {
+            "number": self.number,
+            "time": time.monotonic(),
+            "rows": n,
+            "observed": self._mark(),
+            "before": self.last_mark,
+        }
+        self.number += 1
+        self.pending.append(step)
+
+    def _refit(self, original, *args, **named):
+        """The estimator learns; where it refits, keep the coefficients, still on the device."""
+        estimator, before = self.estimator, self.estimator._refits
+        if not self.refits:  # what the record begins with
+            self._remember(estimator, before)
+        result = original(*args, **named)
+        if estimator._refits != before:
+            self._fold()
+            self._remember(estimator, estimator._refits)
+        return result
+
+    def _remember(self, estimator, refit: int) -> None:
+        slots = self.since_refit
+        counts = (
+            torch.zeros(2, self.K, dtype=torch.int64, device=self.device) if slots is None else slots.clone()
+        )
+        if slots is not None:
+            slots.zero_()
+        number, now = self.number - 1, time.monotonic()
+        self.refits.append(
+            [refit, number, now, estimator.slope.clone(), estimator.intercepts.clone(), counts]
+        )
+
+    def _sample(self, original, *args, **named):
+        """Sampling, observing and the next draft: behind it the step is over."""
+        result = original(*args, **named)
+        if self.step is not None and "observed" in self.step:
+            self.step["drafted"] = self.last_mark = self._mark()
+        self.step = None
+        return result
+
+    def _mark(self):
+        """A moment: of the device's own time on a GPU, where it is only recorded."""
+        if not self.cuda:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    # ---- sums ------------------------------------------------------------------------------------------------
+
+    def _allocate(self) -> None:
+        requests, K, device = int(self.runner.max_num_reqs), self.K, self.device
+        whole = {"dtype": torch.int32, "device": device}
+        self._sampled = torch.zeros(BUFFER, requests, **whole)
+        self._rejected = torch.zeros(BUFFER, requests, **whole)
+        self._estimate = torch.zeros(BUFFER, requests, K, dtype=torch.float32, device=device)
+        self._feature = torch.zeros(BUFFER, requests, K, dtype=torch.float32, device=device)
+        self.since_refit = torch.zeros(2, K, dtype=torch.int64, device=device)
+        sources = ([self.about()["source"]] if self.manager is not None else []) + (
+            ["raw"] if self.estimator is not None else []
+        )
+        double = {"dtype": torch.float64, "device": device}
+        self.sums = {name: torch.zeros(K, BINS, 5, **double) for name in sources} or {
+            "": torch.zeros(0, **double)
+        }
+
+    def _fold(self) -> None:
+        """Make sums of the buffered steps. On the device, and not waited for."""
+        pending, self.pending = self.pending, []
+        if not pending:
+            return
+        with torch.inference_mode():
+            B, S = max(step["rows"] for step in pending), len(pending)
+            sampled, rejected = self._sampled[:S, :B].long(), self._rejected[:S, :B].long()
+            rows = torch.tensor([step["rows"] for step in pending], device=self.device)
+            there = torch.arange(B, device=self.device) < rows[:, None]
+            sampled, rejected = sampled * there, rejected * there
+            accepted = (sampled - 1).clamp(min=0)  # without the target's own token
+            admitted = accepted + rejected
+            k = torch.arange(self.K, device=self.device)
+            is_admitted, is_accepted = k < admitted[..., None], k < accepted[..., None]  # [S, B, K]
+            labelled = is_admitted & (k <= accepted[..., None])
+            vectors = torch.stack([is_admitted.sum(1), is_accepted.sum(1), labelled.sum(1)], 1)  # [S, 3, K]
+            totals = torch.stack([(sampled > 0).sum(1), sampled.sum(1)], 1)  # [S, 2]
+            assert self.since_refit is not None
+            self.since_refit += torch.stack([labelled.sum((0, 1)), is_accepted.sum((0, 1))])
+            for source, sums in self.sums.items():
+                if source:
+                    values = self._feature if source == "raw" else torch.logit(self._estimate.double())
+                    _add(sums, values[:S, :B].double(), is_accepted, labelled)
+        self.folded.append((pending, vectors, totals))
+
+    # ---- readers ---------------------------------------------------------------------------------------------
+
+    def drain(self, after: int, refits_after: int) -> dict:
+        """What happened since; waits for the device, once."""
+        self._fold()
+        manager = self.manager
+        found = self.about() | {"step_fields": [*STEP_FIELDS, *VECTORS], "refit_fields": list(REFIT_FIELDS)}
+        while self.folded:
+            self._settle(*self.folded.popleft())
+        found["steps"] = [row for row in self.steps if row[0] > after]
+        first = found["steps"][0][0] if found["steps"] else self.number
+        found["dropped"] = max(0, first - (after + 1))
+        found["refits_made"] = [_plain_refit(each) for each in self.refits if each[0] > refits_after]
+        found["calibration"] = {name: _cells(sums) for name, sums in self.sums.items() if name}
+        if after < 0 and manager is not None and manager.cost_tables is not None:
+            found["cost_tables"] = [table.tolist() for table in manager.cost_tables]
+            found["cost_curves"] = self.curves
+        return found
+
+    def _settle(self, steps: list[dict], vectors: torch.Tensor, totals: torch.Tensor) -> None:
+        """Make rows of numbers of steps, their tensors and their moments."""
+        for step, by_position, total in zip(steps, vectors.tolist(), totals.tolist(), strict=True):
+            step |= dict(zip(VECTORS[1:], by_position, strict=True))
+            step |= {
+                "emitting": total[0],
+                "tokens": total[1],
+                "idle_ms": self._between(step["before"], step["begun"]),
+                "verify_ms": self._between(step["begun"], step.get("verified")),
+                "sample_ms": self._between(step.get("verified"), step["observed"]),
+                "draft_ms": self._between(step["observed"], step.get("drafted")),
+            }
+            self.steps.append([step[name] for name in (*STEP_FIELDS, *VECTORS)])
+
+    def _between(self, first, last) -> float:
+        """Milliseconds from one moment to another; 0 where one was not met."""
+        if first is None or last is None:
+            return 0.0
+        return max(0.0, float(first.elapsed_time(last)) if self.cuda else (last - first) * 1e3)
+
+    def _set_cost_curves(self, manager, original, draft_curve, verify_curve):
+        result = original(manager, draft_curve, verify_curve)
+        self.curves = [[[int(n), float(ms)] for n, ms in curve] for curve in (draft_curve, verify_curve)]
+        return result
+
+
+def _around(original, inner):
+    """A function that hands its arguments to `inner`, with the original in front."""
+
+    def wrapped(*args, **named):
+        return inner(original, *args, **named)
+
+    return wrapped
+
+
+def _wrap_method(kind, name: str, inner) -> None:
+    original = getattr(kind, name)
+
+    def wrapped(self, *args, **named):
+        return inner(self, original, *args, **named)
+
+    setattr(kind, name, wrapped)
+
+
+def _module(name: str):
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return None
+
+
+def _longest(lengths: list[int], most: int, room: int) -> tuple[int, int]:
+    """The longest common length up to `most` whose drafts fit into `room` logits, and how many drafts that is."""
+    for length in range(most, 0, -1):
+        budget = sum(min(length, n) for n in lengths)
+        if budget <= room:
+            return length, budget
+    return 0, 0
+
+
+def _add(sums: torch.Tensor, x: torch.Tensor, accepted: torch.Tensor, labelled: torch.Tensor) -> None:
+    """Add labelled slots to binned sums: x log-odds [S, B, K] float64, sums [K, BINS, 5]."""
+    K = x.shape[-1]
+    # a probability of exactly 0 or 1 has no finite log-odds; float32 keeps none beyond 88
+    x = x.clamp(-88.0, 88.0).nan_to_num()
+    y, weight = accepted.double(), labelled.double()
+    p = torch.sigmoid(x)
+    loss = torch.nn.functional.softplus(torch.where(accepted, -x, x))
+    bins = ((x + BIN_RANGE) * (BINS / (2 * BIN_RANGE))).floor().clamp(0, BINS - 1).long()
+    cell = (torch.arange(K, device=x.device) * BINS + bins).flatten()
+    columns = torch.stack([torch.ones_like(y), y, p, loss, (p - y) ** 2], -1) * weight[..., None]
+    sums.view(K * BINS, 5).index_add_(0, cell, columns.reshape(-1, 5))
+
+
+def _cells(sums: torch.Tensor) -> list[list]:
+    """Non-empty cells: position, bin, count, positives, and sums of p, log-loss and squared error."""
+    rows = []
+    for k, bins in enumerate(sums.tolist()):
+        rows += [[k, number, int(c[0]), int(c[1]), *c[2:]] for number, c in enumerate(bins) if c[0]]
+    return rows
+
+
+def _plain_refit(each: list) -> list:
+    if len(each) == 6:
+        labelled, accepted = each[5].tolist()
+        each[3:] = [float(each[3].item()), each[4].tolist(), labelled, accepted]
+    return list(each)

@@ -1,0 +1,134 @@
+"""A run that vLLM serves, as frames: the reporter of `avlab.workers.serving`'s loop for this engine."""
+
+import bisect
+import time
+from collections.abc import Callable
+
+from avlab.policies import Arm
+from avlab.vllm.drained import Drained
+from avlab.vllm.engine import Iteration, Report, VllmEngine
+from avlab.workers import messages as m
+
+REPORT_SECONDS = 0.25
+NAN = float("nan")
+
+
+class VllmReporter:
+    """Steps come from the worker's record where it has one, in blocks by their numbers; else from vLLM's statistics."""
+
+    def __init__(self, put: Callable[[m.Frame], None], clock: Callable[[], float], engine: VllmEngine):
+        self._put, self._clock, self._engine, self.K = put, clock, engine, engine.K
+        self.block, self.arm, self.kind, self.name = -1, engine.policy.arm, "", str(engine.policy.arm)
+        self.tokens = 0
+        self._blocks: list[tuple[int, str]] = []  # first step and arm's name, by block
+        self._steps: list[m.Step] = []
+        self._sent = time.monotonic()
+        self._report_ms = 0.0
+        self._drained: Drained | None = None
+
+    def begin_block(
+        self,
+        arm: Arm,
+        kind: str,
+        step: int,
+        workload: str,
+        round: int | None = None,
+        taught: bool = True,
+        name: str = "",
+    ) -> None:
+        """What follows step `step` belongs to a new block. vLLM's one estimator is taught in every block."""
+        self._take_drains()
+        self._send()
+        self.block, self.arm, self.kind = self.block + 1, arm, kind
+        self.name = name or str(arm)
+        self._blocks.append((step, self.name))
+        self._put(m.Block(self.block, self.name, kind, step, self._clock(), workload, round))
+        engine = self._engine
+        if self._drained is None and engine.about["steps"]:
+            began = time.monotonic() - self._clock()
+            self._drained = Drained(self._put, began, engine.config.temperature)
+            self._drained.begin(engine.about, engine.begun, self.name, self.block)
+
+    def take(self, report: Report, idle_ms: float) -> None:
+        """Take a step; sends what is due."""
+        began = time.perf_counter()
+        self.tokens += report.tokens
+        if self._drained is None:
+            self._steps.append(self._step(report.iteration, idle_ms))
+        for found in report.drains:
+            self._take(found)
+        if time.monotonic() - self._sent >= REPORT_SECONDS:
+            self._send()
+        self._report_ms = (time.perf_counter() - began) * 1e3
+
+    def spent(self, seconds: float) -> None:
+        """Count time that the serving loop spent on texts and arrivals as reporting."""
+        self._report_ms += seconds * 1e3
+
+    def flush(self) -> None:
+        """Send all that is known by now."""
+        self._engine.drain()
+        self._take_drains()
+        self._send()
+
+    def _take_drains(self) -> None:
+        for found in self._engine.take_drains():
+            self._take(found)
+
+    def _take(self, found: dict) -> None:
+        if self._drained is None:
+            return
+        waiting = self._engine.last.waiting if self._engine.last else 0
+        self._steps += self._drained.take(
+            found, self._block_of, lambda step: self._blocks[self._block_of(step)][1], waiting
+        )
+        if found["dropped"]:
+            self._put(
+                m.Event(
+                    "warning", "vllm", f"{found['dropped']} steps were overwritten before they were read.",
+                    self._clock(), self._engine.step_number,
+                )
+            )  # fmt: skip
+
+    def _block_of(self, step: int) -> int:
+        """The block that a step belongs to."""
+        return max(0, bisect.bisect_right([first for first, _ in self._blocks], step) - 1)
+
+    def _send(self) -> None:
+        self._sent = time.monotonic()
+        if self._steps:
+            self._put(m.Steps(self._steps))
+            self._steps = []
+
+    def _step(self, each: Iteration, idle_ms: float) -> m.Step:
+        """A step as vLLM's statistics tell it. Verification is fixed here, so what was scheduled was verified."""
+        scheduled = each.scheduled or (0,) * self.K
+        accepted = each.accepted or (0,) * self.K
+        drafts = sum(scheduled)
+        return m.Step(
+            step=self._engine.step_number - 1,
+            time=each.time,
+            block=self.block,
+            running=each.running,
+            waiting=each.waiting,
+            emitting=each.emitting,
+            prompt_tokens=each.prompt_tokens,
+            target_tokens=None,
+            drafted=sum(map(bool, scheduled)),
+            budget=drafts,
+            tokens=each.tokens,
+            scheduled=scheduled,
+            admitted=scheduled,
+            accepted=accepted,
+            labelled=tuple(min(n, a) for n, a in zip(scheduled, (drafts, *accepted), strict=False)),
+            expected_tokens=NAN,
+            expected_ms=NAN,
+            draft_ms=NAN,
+            verify_ms=NAN,
+            sample_ms=NAN,
+            decide_ms=NAN,
+            report_ms=self._report_ms,
+            idle_ms=idle_ms,
+            explored=0,
+            explored_ms=0.0,
+        )

@@ -1,0 +1,107 @@
+"""The configuration of a run that vLLM serves: for the command line, the worker and the dashboard's form."""
+
+import re
+from typing import ClassVar, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from avlab.config import Traffic
+from avlab.policies import Arm
+from avlab.vllm.serve_line import ServeLine, ServeLineError
+
+VARIABLES = re.compile(
+    r"^(VLLM|HF|CUDA|NCCL|OMP|MKL|TORCH|TORCHINDUCTOR|PYTORCH|TRITON|NVIDIA|HIP|ROCM)_\w+$"
+)
+SECRETS = re.compile(r"(TOKEN|KEY|SECRET|PASSWORD)S?$")
+SECRET_ARGUMENTS = ("api-key", "hf-token")
+EXTENSION = "worker-extension-cls"
+DEFAULT_REQUESTS = 256  # that run at once where the command does not say; vLLM's own default
+
+
+class VllmConfig(Traffic):
+    """What is served, as a `vllm serve` command, and the lab's own traffic on it."""
+
+    kind: ClassVar[str] = "vllm"
+    threads: ClassVar[int | None] = None
+    spin: ClassVar[int] = 0
+    drafts: ClassVar[str] = "none"  # raw slots stay on the device
+
+    serve: str = Field(
+        min_length=1,
+        description="what is behind vllm serve: MODEL --name value ...; variables may stand in front",
+    )
+    policy: str = Field(
+        "",
+        description="where verification is adaptive: adaptive (vLLM's rule) or verify:k; else as the command says",
+    )
+
+    @property
+    def line(self) -> ServeLine:
+        """The command. Raises ServeLineError."""
+        return ServeLine.parse(self.serve.replace("\\\n", " "))
+
+    @property
+    def K(self) -> int:
+        """Draft positions; 0 without speculation."""
+        return int(self.line.speculative.get("num_speculative_tokens") or 0)
+
+    @property
+    def adaptive(self) -> bool:
+        return bool(self.line.speculative.get("enable_adaptive_verification"))
+
+    @property
+    def arm(self) -> Arm:
+        """What verification does at first."""
+        if self.policy:
+            return Arm.parse(self.policy, self.K or None)
+        return self.own_arm
+
+    @property
+    def own_arm(self) -> Arm:
+        """What verification does as the command says."""
+        if self.adaptive:
+            return Arm.parse("adaptive")
+        return Arm.parse(f"fixed:{self.K}" if self.K else "none")
+
+    @property
+    def has_drafter(self) -> bool:
+        return bool(self.line.speculative)
+
+    @property
+    def slots(self) -> int:
+        """Requests that may run at once."""
+        return int(self.line.arguments.get("max-num-seqs") or DEFAULT_REQUESTS)
+
+    @field_validator("serve")
+    @classmethod
+    def _serve(cls, text: str) -> str:
+        line = ServeLine.parse(text.replace("\\\n", " "))
+        for name in line.environment:
+            if SECRETS.search(name):
+                raise ServeLineError(
+                    f"{name} would be recorded with the run: set it where the lab is started instead."
+                )
+            if not VARIABLES.match(name):
+                raise ServeLineError(
+                    f"{name} is no variable of vLLM's: set it where the lab is started instead."
+                )
+        for name in SECRET_ARGUMENTS:
+            if name in line.arguments:
+                raise ServeLineError(
+                    f"--{name} would be recorded with the run: leave it out; a variable can hold it."
+                )
+        if EXTENSION in line.arguments:
+            raise ServeLineError(f"--{EXTENSION} is the lab's own here: leave it out.")
+        return text.strip()
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        arm = self.arm
+        if arm == self.own_arm or (self.adaptive and arm.kind == "verify"):
+            return self
+        if self.adaptive:
+            raise ValueError(f"policy {self.policy!r} is not vLLM's: it serves adaptive, or verify:k.")
+        raise ValueError(
+            f"policy {self.policy!r} needs adaptive verification, and the command does not ask for it: "
+            "--speculative-config.enable_adaptive_verification true."
+        )
