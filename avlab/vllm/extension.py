@@ -103,7 +103,8 @@ class Record:
         self.pending: list[dict] = []  # steps in the buffer
         self.step: dict | None = None  # under way
         self.last_mark = None
-        self.since_refit: torch.Tensor | None = None# labelled and accepted by position since the last refit, [2, K], on the device
+        self.since_refit: torch.Tensor | None = (
+            None  # labelled and accepted since then, [2, K], on the device
         )
         self.sums: dict[str, torch.Tensor] = {}  # calibration, [K, BINS, 5] float64, on the device
         self._hooked: set[str] = set()
