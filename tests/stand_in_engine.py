@@ -30,10 +30,13 @@ class StandInEngine:
     waiting = property(lambda self: len(self.queue))
 
     def set_policy(self, arm):
+        self.policy = self.policy_for(arm)
+
+    def policy_for(self, arm):
         name = str(arm)
         if name not in self.policies:
             self.policies[name] = make_policy(arm, self.K, self.costs, 100)
-        self.policy = self.policies[name]
+        return self.policies[name]
 
     def add(self, request):
         if len(request.tokens) >= CONTEXT:

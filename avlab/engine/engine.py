@@ -78,7 +78,11 @@ class Engine:
         return self.target.length - self.K
 
     def set_policy(self, arm: Arm) -> None:
-        """Serve under this arm from the next step on. An arm met before goes on with what it had learnt.
+        """Serve under this arm from the next step on. An arm met before goes on with what it had learnt."""
+        self.policy = self.policy_for(arm)
+
+    def policy_for(self, arm: Arm) -> Policy:
+        """The policy of an arm, made where the arm is new. Raises PolicyError.
 
         Where a head is asked for and the drafter has none (or it is off), the online estimator takes over.
         """
@@ -89,7 +93,7 @@ class Engine:
             self.policies[name] = make_policy(
                 arm, self.K, self.costs, self.config.refit_interval, self.config.new_request
             )
-        self.policy = self.policies[name]
+        return self.policies[name]
 
     def add(self, request: Request) -> None:
         """Queue a request. Raises RequestError if it can never be served."""

@@ -13,37 +13,45 @@ PROFILED = "profiled by vLLM"
 class Drained:
     """A reader of one worker's record, from the step at which it began to read.
 
-    put: takes a frame. began: the run's beginning on this machine's monotonic clock. temperature: of all requests,
-    where it is known. Everything is told once: the record's cursors are kept here.
+    put: takes a frame. began: the run's beginning on this machine's monotonic clock. K: the run's draft positions,
+    where the worker may have fewer. temperature: of all requests, where it is known. Everything is told once: the
+    record's cursors are kept here.
     """
 
-    def __init__(self, put: Callable[[m.Frame], None], began: float, temperature: float = float("nan")):
-        self._put, self._began, self._temperature = put, began, temperature
+    def __init__(
+        self, put: Callable[[m.Frame], None], began: float, K: int = 0, temperature: float = float("nan")
+    ):
+        self._put, self._began, self._run_K, self._temperature = put, began, K, temperature
         self.base = self.after = self.refits_after = -1
+        self.first_step = 0
         self.K, self.source, self.missing = 0, "", ()
         self._offset = 0.0  # of the record's clock, to ours
         self._sums: dict[str, dict[tuple[int, int], list[float]]] = {}
         self._window = 0
 
-    def begin(self, about: Mapping[str, Any], found: Mapping[str, Any], arm: str, block: int) -> None:
+    def begin(
+        self, about: Mapping[str, Any], found: Mapping[str, Any], arm: str, block: int, first_step: int = 0
+    ) -> None:
         """Read from here on. about: what `avlab_begin` answers; found: a whole record, whose steps are left out.
+        first_step: the run's number of the next one.
 
         Puts the cost tables and the coefficients that the estimator has by now.
         """
         self.K, self.source, self.missing = int(about["K"]), about["source"], tuple(about["missing"])
         self._offset = float(about["clock"]) - time.monotonic()
         self.base, self.after = int(found["next"]), int(found["next"]) - 1
+        self.first_step = first_step
         self._sums = {source: _by_cell(rows) for source, rows in found["calibration"].items()}
         if "cost_tables" in found:
             self._put(_costs(found, self.K))
         if found["refits_made"]:
             last = found["refits_made"][-1]
             self.refits_after = last[0]
-            self._put_refit(last, arm, block, self.base, time.monotonic() + self._offset)
+            self._put_refit(last, arm, block, first_step, time.monotonic() + self._offset)
 
     def step_number(self, number: int) -> int:
         """A record's step as the run counts."""
-        return number - self.base
+        return number - self.base + self.first_step
 
     def take(
         self,
@@ -74,7 +82,8 @@ class Drained:
         return clock - self._offset - self._began
 
     def _step(self, each: Mapping[str, Any], number: int, block: int, waiting: int) -> m.Step:
-        scheduled = tuple(each["scheduled"])
+        rest = (0,) * max(0, self._run_K - self.K)
+        scheduled = (*each["scheduled"], *rest)
         return m.Step(
             step=number,
             time=self._time(each["time"]),
@@ -88,9 +97,9 @@ class Drained:
             budget=each["budget"],
             tokens=each["tokens"],
             scheduled=scheduled,
-            admitted=tuple(each["admitted"]),
-            accepted=tuple(each["accepted"]),
-            labelled=tuple(each["labelled"]),
+            admitted=(*each["admitted"], *rest),
+            accepted=(*each["accepted"], *rest),
+            labelled=(*each["labelled"], *rest),
             expected_tokens=float("nan"),
             expected_ms=each["expected_ms"],
             draft_ms=each["draft_ms"],

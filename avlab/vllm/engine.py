@@ -25,6 +25,7 @@ from avlab.engine.request import Sequence as Served
 from avlab.policies import Arm, PolicyError
 from avlab.vllm import PACKAGE, NotInstalled, VllmError
 from avlab.vllm.extension import UNTRIMMED
+from avlab.vllm.serve_line import ServeLine
 from avlab.vllm.serving_config import VllmConfig
 
 SWITCH = "avlab.vllm.extension.Switch"
@@ -86,7 +87,9 @@ class VllmEngine:
         self.about: dict[str, Any] = {"missing": [], "steps": False, "switch": False}
         self.pending: list[dict[str, Any]] = []  # drains that no report has taken yet
         self.last: Iteration | None = None
-        self._base = 0  # number of the worker's step at which this run began
+        self.opened = 0  # engines so far
+        self.first_step = 0  # the run's step with which the present engine began
+        self._base = 0  # and its worker's number of that step
         self._cursors = (-1, -1)
         self._events: queue.Queue[Iteration | dict[str, Any]] = queue.Queue()
         self._finished: list[Finished] = []
@@ -95,18 +98,25 @@ class VllmEngine:
         self._lock = threading.Lock()
         self._loop = asyncio.new_event_loop()
         self._llm: Any = None
+        self._waiting: Callable[[bool], None] = lambda ready: None
         self._thread = threading.Thread(target=self._loop.run_forever, name="vllm", daemon=True)
 
     # ---- life --------------------------------------------------------------------------------------------------
 
-    def open(self, while_waiting: Callable[[], None] = lambda: None) -> None:
-        """Start vLLM; takes seconds to many minutes. while_waiting: called several times a second."""
+    def open(self, waiting: Callable[[bool], None] | None = None) -> None:
+        """Start vLLM; takes seconds to many minutes. waiting: called several times a second, and with True when it is
+        ready; also whenever a policy needs another engine.
+        """
         if importlib.util.find_spec(PACKAGE) is None:
             raise NotInstalled("a run that vLLM serves")
+        self._waiting = waiting or self._waiting
         self._thread.start()
-        started = asyncio.run_coroutine_threadsafe(self._open(), self._loop)
+        self._start(self.line)
+
+    def _start(self, line: ServeLine) -> None:
+        started = asyncio.run_coroutine_threadsafe(self._open(line), self._loop)
         while not started.done():
-            while_waiting()
+            self._waiting(False)
             concurrent.futures.wait([started], timeout=MOMENT)
         try:
             started.result()
@@ -116,6 +126,8 @@ class VllmEngine:
             ) from None
         except Exception as error:
             raise EngineError(_start_sentence(error)) from None
+        self.opened += 1
+        self._waiting(True)
 
     def close(self) -> None:
         """End vLLM and what it started."""
@@ -127,7 +139,7 @@ class VllmEngine:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(5)
 
-    async def _open(self) -> None:
+    async def _open(self, line: ServeLine) -> None:
         from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
         from vllm.v1.metrics.loggers import StatLoggerBase
@@ -147,7 +159,7 @@ class VllmEngine:
             def log_engine_initialized(self) -> None:
                 pass
 
-        arguments = _arguments(self.line)
+        arguments = _arguments(line)
         arguments.worker_extension_cls = SWITCH
         arguments.disable_log_stats = False
         llm = AsyncLLM.from_engine_args(AsyncEngineArgs.from_cli_args(arguments), stat_loggers=[Statistics])
@@ -157,7 +169,7 @@ class VllmEngine:
         self.about = (await llm.collective_rpc("avlab_begin"))[0]
         if self.about["steps"]:
             self.begun = await self._drain(-1, -1)
-            self._base = int(self.begun["next"])
+            self._base = int(self.begun["next"])  # the engine's own warm-up is no part of the run
             self._cursors = (self._base - 1, max([each[0] for each in self.begun["refits_made"]], default=-1))
             self._drainer = self._loop.create_task(self._keep_draining())
 
@@ -185,19 +197,45 @@ class VllmEngine:
         return int(self.vllm_config.model_config.max_model_len)
 
     def set_policy(self, arm: Arm) -> None:
-        """Verify under this arm from the next step on. Raises PolicyError for what this engine cannot do."""
-        if arm != self.policy.arm:
-            self._check(arm)
+        """Verify under this arm from the next step on. Raises PolicyError for what this engine cannot do, and
+        EngineError where the arm needs another engine and that does not start.
+        """
+        policy = self.policy_for(arm)
         if self.about["steps"]:
             self.pending.append(self._ask(self._drain(*self._cursors)))
-            self.step_number = int(self.pending[-1]["next"]) - self._base
+            self.step_number = self._run_step(self.pending[-1]["next"])
+        if policy != self.policy:
+            if self.config.engines:
+                self._restart(arm)
+            else:
+                verify = arm.k if arm.kind == "verify" else UNTRIMMED
+                self.step_number = self._run_step(self._ask(self._call("avlab_policy", verify))[0])
+        self.policy = policy
+
+    def policy_for(self, arm: Arm) -> VllmPolicy:
+        """The policy of an arm. Raises PolicyError for what cannot be served."""
         if arm != self.policy.arm:
-            verify = arm.k if arm.kind == "verify" else UNTRIMMED
-            number = self._ask(self._call("avlab_policy", verify))[0]
-            self.step_number = int(number) - self._base
-        self.policy = self.policies.setdefault(str(arm), VllmPolicy(arm))
+            self._check(arm)
+        return self.policies.setdefault(str(arm), VllmPolicy(arm))
+
+    def _run_step(self, number: int) -> int:
+        """A worker's step as the run counts."""
+        return int(number) - self._base + self.first_step
+
+    def _restart(self, arm: Arm) -> None:
+        """Another engine for an arm; requests of the one before are cancelled."""
+        self._ask(self._stop(), ANSWER_SECONDS)
+        self._llm = None
+        self._finished += [Finished(each, "cancelled") for each in self.sequences]
+        while not self._events.empty():
+            self._events.get_nowait()
+        self.first_step = self.step_number
+        self._start(self.config.line_of(arm))
 
     def _check(self, arm: Arm) -> None:
+        if self.config.engines:
+            self.config.line_of(arm)  # raises PolicyError
+            return
         if not self.config.adaptive:
             raise PolicyError(
                 f"{arm} cannot be served by an engine that was started without adaptive verification: it stays at "
@@ -369,7 +407,7 @@ class VllmEngine:
             raise EngineError(f"vLLM's worker could not answer ({_line(error)}).") from None
 
 
-def _arguments(line: Any) -> Any:
+def _arguments(line: ServeLine) -> Any:
     """A command's arguments as vLLM's own parser reads them. Raises EngineError with what it says."""
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 

@@ -25,6 +25,7 @@ class VllmReporter:
         self._sent = time.monotonic()
         self._report_ms = 0.0
         self._drained: Drained | None = None
+        self._engines = 0  # that it was made for
 
     def begin_block(
         self,
@@ -44,10 +45,12 @@ class VllmReporter:
         self._blocks.append((step, self.name))
         self._put(m.Block(self.block, self.name, kind, step, self._clock(), workload, round))
         engine = self._engine
-        if self._drained is None and engine.about["steps"]:
-            began = time.monotonic() - self._clock()
-            self._drained = Drained(self._put, began, engine.config.temperature)
-            self._drained.begin(engine.about, engine.begun, self.name, self.block)
+        if engine.opened != self._engines:
+            self._engines, self._drained = engine.opened, None
+            if engine.about["steps"]:
+                began = time.monotonic() - self._clock()
+                self._drained = Drained(self._put, began, self.K, engine.config.temperature)
+                self._drained.begin(engine.about, engine.begun, self.name, self.block, engine.first_step)
 
     def take(self, report: Report, idle_ms: float) -> None:
         """Take a step; sends what is due."""
@@ -90,6 +93,10 @@ class VllmReporter:
                 )
             )  # fmt: skip
 
+    def _wide(self, counts: tuple[int, ...]) -> tuple[int, ...]:
+        """By position up to K: an engine of another arm may draft fewer."""
+        return (*counts, *[0] * (self.K - len(counts)))
+
     def _block_of(self, step: int) -> int:
         """The block that a step belongs to."""
         return max(0, bisect.bisect_right([first for first, _ in self._blocks], step) - 1)
@@ -102,8 +109,7 @@ class VllmReporter:
 
     def _step(self, each: Iteration, idle_ms: float) -> m.Step:
         """A step as vLLM's statistics tell it. Verification is fixed here, so what was scheduled was verified."""
-        scheduled = each.scheduled or (0,) * self.K
-        accepted = each.accepted or (0,) * self.K
+        scheduled, accepted = self._wide(each.scheduled), self._wide(each.accepted)
         drafts = sum(scheduled)
         return m.Step(
             step=self._engine.step_number - 1,

@@ -6,8 +6,8 @@ from typing import ClassVar, Self
 from pydantic import Field, field_validator, model_validator
 
 from avlab.config import Traffic
-from avlab.policies import Arm
-from avlab.vllm.serve_line import ServeLine, ServeLineError
+from avlab.policies import Arm, PolicyError
+from avlab.vllm.serve_line import SPECULATIVE, ServeLine, ServeLineError
 
 VARIABLES = re.compile(
     r"^(VLLM|HF|CUDA|NCCL|OMP|MKL|TORCH|TORCHINDUCTOR|PYTORCH|TRITON|NVIDIA|HIP|ROCM)_\w+$"
@@ -33,6 +33,10 @@ class VllmConfig(Traffic):
     policy: str = Field(
         "",
         description="where verification is adaptive: adaptive (vLLM's rule) or verify:k; else as the command says",
+    )
+
+    engines: bool = Field(
+        False, description="an engine for each policy, started anew: then fixed:k and none can be served, too"
     )
 
     @property
@@ -62,6 +66,21 @@ class VllmConfig(Traffic):
         if self.adaptive:
             return Arm.parse("adaptive")
         return Arm.parse(f"fixed:{self.K}" if self.K else "none")
+
+    def line_of(self, arm: Arm) -> ServeLine:
+        """The command of an engine that serves nothing but this arm. Raises PolicyError."""
+        line, spec = self.line, self.line.speculative
+        arguments = {name: value for name, value in line.arguments.items() if name != SPECULATIVE}
+        if arm == self.own_arm:
+            return line
+        if arm.kind == "fixed" and 0 < arm.k <= self.K:
+            spec |= {"num_speculative_tokens": arm.k, "enable_adaptive_verification": False}
+            arguments[SPECULATIVE] = spec
+        elif arm.kind != "none":
+            raise PolicyError(
+                f"no engine of this command serves {arm}: choose {self.own_arm}, none, or fixed:1 to fixed:{self.K}."
+            )
+        return ServeLine(line.model, arguments, line.environment)
 
     @property
     def has_drafter(self) -> bool:
@@ -97,6 +116,9 @@ class VllmConfig(Traffic):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         arm = self.arm
+        if self.engines:
+            self.line_of(arm)
+            return self
         if arm == self.own_arm or (self.adaptive and arm.kind == "verify"):
             return self
         if self.adaptive:

@@ -61,10 +61,10 @@ class Conductor:
         """Make an arm's policy, as good as new."""
         arm = Arm.parse(unlabelled(label), self.server.report.K or None)
         self.engine.policies.pop(str(arm), None)
-        self.engine.set_policy(arm)
-        if self.engine.policy.arm != arm:
+        policy = self.engine.policy_for(arm)
+        if policy.arm != arm:
             raise PolicyError(f"policy {arm} does not exist for this drafter: it has no confidence head.")
-        self._policies[label] = self.engine.policy
+        self._policies[label] = policy
 
     # ---- called by the serving loop ------------------------------------------------------------------------
 

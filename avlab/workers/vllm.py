@@ -21,7 +21,7 @@ from avlab.vllm.reporting import VllmReporter
 from avlab.vllm.serving_config import VllmConfig
 from avlab.workers import messages as m
 from avlab.workers.about import code_version, processor
-from avlab.workers.entry import Order, work
+from avlab.workers.entry import Order, Stopped, work
 from avlab.workers.processes import end_children
 from avlab.workers.serving import Server, open_traffic
 
@@ -47,7 +47,7 @@ def serve(order: Order) -> str:
     order.progress("starting vLLM", 0, 0)
     try:
         try:
-            engine.open(lambda: order.progress(log.phase, 0, 0))
+            engine.open(lambda ready: _wait(order, log, ready))
         except EngineError as error:
             raise EngineError(log.reason(str(error))) from None
         _greet(order, engine)
@@ -67,6 +67,16 @@ def serve(order: Order) -> str:
                 "memory",
                 f"{max(left)} MB of a GPU's memory are still in use: nvidia-smi says by whom.",
             )
+
+
+def _wait(order: Order, log: "Log", ready: bool) -> None:
+    """Tell how far a start is; a stop that comes meanwhile ends it."""
+    if order.asked_to_stop.is_set():
+        raise Stopped
+    if ready and order.outbox.greeted:
+        order.state = "serving"
+    else:
+        order.progress("ready" if ready else log.phase, 0, 0)
 
 
 def _greet(order: Order, engine: VllmEngine) -> None:

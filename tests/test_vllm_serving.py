@@ -1,0 +1,196 @@
+"""What the lab makes of vLLM's answers, without vLLM: configuration, records as frames, the serving loop's reporter."""
+
+import math
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from avlab.config import ConfigError
+from avlab.policies import Arm, PolicyError
+from avlab.vllm.drained import Drained
+from avlab.vllm.engine import Iteration, Report, VllmEngine
+from avlab.vllm.extension import REFIT_FIELDS, STEP_FIELDS, VECTORS
+from avlab.vllm.reporting import VllmReporter
+from avlab.vllm.serving_config import VllmConfig
+from avlab.workers import messages as m
+from avlab.workers.kinds import VLLM_PYTHON, command_of, make_config
+
+K = 3
+FIXED = f"vllm serve m --speculative-config.method ngram --speculative-config.num_speculative_tokens {K}"
+ADAPTIVE = f"{FIXED} --speculative-config.enable_adaptive_verification true --max-num-seqs 8"
+
+
+def test_a_configuration_is_what_the_command_says():
+    config = VllmConfig.make(serve=FIXED)
+    assert (config.K, str(config.arm), config.slots, config.has_drafter) == (K, "fixed:3", 256, True)
+    adaptive = make_config({"serve": ADAPTIVE, "policy": "verify:2"}, "vllm")
+    assert (adaptive.adaptive, str(adaptive.arm), str(adaptive.own_arm), adaptive.slots) == (
+        True, "verify:2", "adaptive", 8,
+    )  # fmt: skip
+    assert str(VllmConfig.make(serve="m").arm) == "none"
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"serve": "vllm serve"}, "names no model"),
+        ({"serve": "HF_TOKEN=x vllm serve m"}, "would be recorded"),
+        ({"serve": "LD_PRELOAD=x vllm serve m"}, "no variable of vLLM's"),
+        ({"serve": "m --api-key x"}, "would be recorded"),
+        ({"serve": "m --worker-extension-cls a.B"}, "lab's own"),
+        ({"serve": "m 'x"}, "check its quotes"),
+        ({"serve": FIXED, "policy": "verify:2"}, "needs adaptive verification"),
+        ({"serve": ADAPTIVE, "policy": "fixed:2"}, "verify:k"),
+        ({"serve": ADAPTIVE, "policy": "verify:4"}, "K = 3"),
+        ({"serve": ADAPTIVE, "policy": "verify:2", "engines": True}, "no engine of this command"),
+        ({"serve": FIXED, "workload": "nothing", "arrival": "closed:0"}, "closed"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(values, said):
+    with pytest.raises(ConfigError, match=said) as refused:
+        VllmConfig.make(values)
+    assert len(refused.value.sentences) == 1
+
+
+def test_an_engine_for_each_arm_has_a_command_of_its_own():
+    config = VllmConfig.make(serve=ADAPTIVE, engines=True, policy="fixed:1")
+    one = config.line_of(Arm.parse("fixed:1")).speculative
+    assert (one["num_speculative_tokens"], one["enable_adaptive_verification"]) == (1, False)
+    assert config.line_of(Arm.parse("none")).speculative == {}
+    assert config.line_of(Arm.parse("adaptive")) == config.line
+    with pytest.raises(PolicyError):
+        config.line_of(Arm.parse("fixed:4"))
+
+
+def test_vllm_may_live_in_another_environment(monkeypatch):
+    monkeypatch.setenv(VLLM_PYTHON, "/somewhere/python")
+    assert command_of("vllm") == ("/somewhere/python", "-m", "avlab.workers.vllm")
+    assert command_of("reference")[0] != "/somewhere/python"
+
+
+def step_row(number, admitted):
+    values = dict.fromkeys(STEP_FIELDS, 1.0) | {
+        "number": number, "time": time.monotonic(), "requests": 2, "prompt_tokens": 0, "target_tokens": 4,
+        "budget": sum(admitted), "emitting": 2, "tokens": 3,
+    }  # fmt: skip
+    vectors = {"scheduled": [2, 2, 1], "admitted": admitted, "accepted": [1, 0, 0], "labelled": [2, 1, 0]}
+    return [values[name] for name in STEP_FIELDS] + [vectors[name] for name in VECTORS]
+
+
+def record(numbers, refits=(), counts=0, **more):
+    found = {
+        "step_fields": [*STEP_FIELDS, *VECTORS],
+        "refit_fields": list(REFIT_FIELDS),
+        "next": max(numbers, default=-1) + 1,
+        "dropped": 0,
+        "steps": [step_row(number, [2, 1, 0]) for number in numbers],
+        "refits_made": [[n, 7, time.monotonic(), 0.5, [0.0] * K, [5] * K, [3] * K] for n in refits],
+        "calibration": {"online": [[0, 64, counts, counts // 2, 0.5 * counts, 0.1, 0.2]] if counts else []},
+        "clock": time.monotonic(),
+    }
+    return found | more
+
+
+ABOUT = {"K": K, "source": "online", "missing": [], "clock": 0.0, "steps": True, "switch": True}
+
+
+def test_a_record_is_told_once_and_from_where_reading_began():
+    frames = []
+    drained = Drained(frames.append, time.monotonic(), temperature=1.0)
+    about = ABOUT | {"clock": time.monotonic()}
+    tables = {"cost_tables": [[0.0, 1.0], [0.1, 0.2, 0.3]], "cost_curves": [[[1, 1.0]], [[1, 0.2], [2, 0.3]]]}
+    drained.begin(about, record(range(5), refits=(0, 1), counts=10, **tables), "adaptive", 0)
+    costs, cold = frames
+    assert costs.draft_table == [[0.0] + [0.0] * K, [0.0] + [1.0] * K] and costs.draft_samples == [
+        (1, K, 1.0)
+    ]
+    assert (cold.refit, cold.step) == (1, 0)
+    frames.clear()
+    found = record(range(3, 8), refits=(1, 2), counts=16)
+    steps = drained.take(found, lambda step: int(step > 1), lambda step: "adaptive", waiting=4)
+    assert [step.step for step in steps] == [0, 1, 2]  # five to seven: those before were the engine's warm-up
+    assert [step.block for step in steps] == [0, 0, 1] and steps[0].waiting == 4
+    assert steps[0].admitted == (2, 1, 0) and steps[0].budget == 3
+    refit, calibration = frames
+    assert (refit.refit, refit.step, refit.counts) == (2, 2, [5] * K)
+    assert (calibration.count, calibration.positives, calibration.sum_p) == ([6], [3], [3.0])
+    frames.clear()
+    assert drained.take(found, lambda step: 0, lambda step: "adaptive", 0) == [] and frames == []
+
+
+def engine_with(config, about, begun=None):
+    engine = VllmEngine(config)
+    engine.about, engine.opened, engine.begun = about, 1, begun
+    engine.drain = lambda: None
+    return engine
+
+
+def test_statistics_alone_make_steps_where_verification_is_fixed():
+    frames, engine = [], engine_with(VllmConfig.make(serve=FIXED), ABOUT | {"steps": False})
+    reporter = VllmReporter(frames.append, lambda: 1.0, engine)
+    reporter.begin_block(engine.policy.arm, "serve", 0, "mixed")
+    iteration = Iteration(1.0, 2, 1, 2, 5, 0, scheduled=(2, 2, 2), accepted=(2, 1, 0))
+    engine.step_number = 1
+    reporter.take(Report(iteration), idle_ms=0.5)
+    reporter.flush()
+    block, steps = frames
+    (step,) = steps.steps
+    assert (block.arm, step.step, step.tokens, step.waiting) == ("fixed:3", 0, 5, 1)
+    assert step.scheduled == step.admitted == (2, 2, 2) and step.labelled == (2, 2, 1)
+    assert math.isnan(step.verify_ms) and reporter.tokens == 5
+
+
+def test_steps_belong_to_the_block_that_they_were_made_in():
+    config = VllmConfig.make(serve=ADAPTIVE)
+    engine = engine_with(config, ABOUT | {"clock": time.monotonic()}, record(()))
+    frames = []
+    reporter = VllmReporter(frames.append, lambda: 1.0, engine)
+    reporter.begin_block(Arm.parse("adaptive"), "serve", 0, "mixed")
+    engine.pending = [record(range(4))]
+    reporter.begin_block(Arm.parse("verify:2"), "serve", 3, "mixed")
+    steps = [step for frame in frames if isinstance(frame, m.Steps) for step in frame.steps]
+    assert [step.block for step in steps] == [0, 0, 0, 0]  # the block was not begun when they were read
+    engine.pending = [record(range(4, 6))]
+    reporter.flush()
+    steps = [step for frame in frames if isinstance(frame, m.Steps) for step in frame.steps]
+    assert [(step.step, step.block) for step in steps[4:]] == [(4, 1), (5, 1)]
+
+
+def test_policies_that_one_engine_serves():
+    engine = engine_with(VllmConfig.make(serve=ADAPTIVE), ABOUT)
+    assert engine.policy_for(Arm.parse("verify:2")).arm.k == 2
+    for refused in ("none", "fixed:2", "adaptive+depth", "adaptive:raw"):
+        with pytest.raises(PolicyError):
+            engine.policy_for(Arm.parse(refused))
+    blind = engine_with(
+        VllmConfig.make(serve=ADAPTIVE), ABOUT | {"switch": False, "missing": ["It is hidden."]}
+    )
+    with pytest.raises(PolicyError, match="hidden"):
+        blind.policy_for(Arm.parse("verify:2"))
+    fixed = engine_with(VllmConfig.make(serve=FIXED), ABOUT)
+    with pytest.raises(PolicyError, match="stays at fixed:3"):
+        fixed.policy_for(Arm.parse("verify:2"))
+
+
+def test_vllm_that_is_not_there_is_said():
+    with pytest.raises(Exception, match="not installed"):
+        VllmEngine(VllmConfig.make(serve=FIXED)).open()
+
+
+def test_a_line_of_the_log_says_how_far_a_start_is():
+    from avlab.workers.vllm import Log
+
+    log = SimpleNamespace(phase="", _reasons=[])
+    for line, phase in (
+        ("(EngineCore pid=1) INFO Starting to load model /x...", "loading weights"),
+        ("Capturing CUDA graphs (mixed prefill-decode, FULL): 40%", "capturing graphs and timing steps"),
+        ("ValueError: No available memory for the cache blocks.", "capturing graphs and timing steps"),
+        (
+            "RuntimeError: Engine core initialization failed. See root cause above.",
+            "capturing graphs and timing steps",
+        ),
+    ):
+        Log._look(log, line)
+        assert log.phase == phase
+    assert log._reasons == ["No available memory for the cache blocks."]
