@@ -44,6 +44,8 @@ def compare(config: RunConfig | VllmConfig, own: dict[str, Any], as_json: bool) 
 
     slo = objective(own.pop("slo"))
     arms = own.pop("arms").split(",")
+    if isinstance(config, VllmConfig) and config.engines:
+        own["design"] = "isolated"
     config, plan = make_plan(config, arms, **own)
     with run_command.Interrupts() as interrupts, run_command.opened(config, plan) as served:
         with terminal_ab.ABDisplay(plan, Watch(lambda: served.ab(slo))) as display:

@@ -8,6 +8,8 @@ from avlab.figures import ab
 from avlab.ui import ab_setup, experiment_columns, host, transfer
 from avlab.ui.chart import chart
 from avlab.ui.shown import end, page, pick, tick
+from avlab.ui.vllm_serving import ENGINES, WITHIN
+from avlab.vllm.serving_config import VllmConfig
 from store import queries
 
 shown = page(
@@ -40,6 +42,8 @@ def draw() -> None:
         f"{plan['washout']} steps of wash-out",
         help=DESIGNS[plan["design"]],
     )
+    if shown.description["kind"] == VllmConfig.kind:
+        st.caption(ENGINES if shown.description["config"]["engines"] else WITHIN)
     if shown.live:
         learning = not done and not answer["dropped"] and plan["learn"]
         st.progress(

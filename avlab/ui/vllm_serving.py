@@ -11,10 +11,13 @@ from avlab.vllm.serving_config import VllmConfig
 from avlab.workers.kinds import other_python
 
 WITHIN = (
-    "Within one engine the A/B page can switch verification between vLLM's rule and a length, verify:k. Drafting stays "
-    "at K then, so that this compares verification only; a drafter that drafts position by position has paid for K "
-    "either way. Fixed lengths are compared fairly by an engine for each, started in turn with another "
-    "num_speculative_tokens."
+    "One vLLM engine whose verification switches between its own rule and a length, verify:k, while it serves. "
+    "Drafting stays at K, so this compares verification only: a drafter that drafts position by position has paid for "
+    "K either way. `avlab vllm ab ... --engines` starts an engine for each arm, with a draft length of its own."
+)
+ENGINES = (
+    "An engine for each arm, started anew for each block with the arm's own draft length: what an arm drafts and "
+    "verifies is what it costs. An estimator begins anew with each block."
 )
 
 

@@ -1,4 +1,4 @@
-"""Everything that concerns vLLM, and nothing that imports it: the lab starts, attaches and advises without it.
+"""Everything that concerns vLLM. Only an engine that is opened imports it: the lab attaches and advises without.
 
     serve_line.py   a `vllm serve` command as data: read, changed, printed
     presets/        the systems the method was published with, one TOML file each
@@ -7,6 +7,9 @@
     metrics.py      the text of /metrics, and what it says of an interval
     server.py       a server somebody else started: its endpoints, its key, its sentences
     attach.py       that server's run: intervals as frames
+    extension.py    what vLLM's own worker tells, and the switch of its verification; runs there
+    drained.py      what it told, as frames
+    engine.py       vLLM behind the reference engine's methods; serving_config.py, reporting.py
 
 Imports are absolute throughout, so that `vllm` is always the package of that name and this folder always `avlab.vllm`.
 """

@@ -82,7 +82,7 @@ class VllmEngine:
         self.queue: tuple[()] = ()  # vLLM keeps its own
         self.sequences: list[Served] = []
         self.policies: dict[str, VllmPolicy] = {}
-        self.policy = VllmPolicy(config.own_arm)
+        self.policy = VllmPolicy(config.arm if config.engines else config.own_arm)
         self.step_number = 0
         self.about: dict[str, Any] = {"missing": [], "steps": False, "switch": False}
         self.pending: list[dict[str, Any]] = []  # drains that no report has taken yet
@@ -111,7 +111,8 @@ class VllmEngine:
             raise NotInstalled("a run that vLLM serves")
         self._waiting = waiting or self._waiting
         self._thread.start()
-        self._start(self.line)
+        self._start(self.config.line_of(self.policy.arm) if self.config.engines else self.line)
+        self.set_policy(self.config.arm)
 
     def _start(self, line: ServeLine) -> None:
         started = asyncio.run_coroutine_threadsafe(self._open(line), self._loop)
