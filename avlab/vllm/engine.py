@@ -76,6 +76,11 @@ class VllmPolicy:
 class VllmEngine:
     """Serves requests with vLLM. Methods are called from one thread; `open` raises EngineError or NotInstalled."""
 
+    uninterrupted = (
+        "The playground and windows of full verification need the lab's own engine, and this run is served by vLLM; "
+        "where verification is adaptive, the policy verify:K verifies everything."
+    )
+
     def __init__(self, config: VllmConfig):
         self.config, self.line, self.K = config, config.line, config.K
         self.clock: Callable[[], float] = time.monotonic
