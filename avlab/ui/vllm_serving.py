@@ -1,9 +1,12 @@
 """The form that starts a run served by vLLM, on the command that the page examines."""
 
+from collections.abc import Sequence
+
 import streamlit as st
 
 from avlab.config import DEFAULT_ARRIVAL, ConfigError
 from avlab.errors import is_ours
+from avlab.experiments.plan import MOST_ROUNDS, make_plan
 from avlab.ui import host, shown
 from avlab.vllm.doctor.look import installed_version
 from avlab.vllm.serve_line import ServeLine
@@ -35,15 +38,18 @@ def form(line: ServeLine | None) -> None:
     policy = last.text_input(
         "Policy", "", key="vllm-policy", placeholder="as the command says", help="adaptive or verify:k"
     )
-    if st.button(
-        "Serve", type="primary", key="vllm-start", icon=":material/play_arrow:", disabled=busy or missing
-    ):
-        _start(
-            {
-                "serve": line.shell(), "workload": workload, "arrival": arrival, "temperature": temperature,
-                "policy": policy.strip(),
-            }
-        )  # fmt: skip
+    left, middle, right, last = st.columns((2, 1, 1, 1), vertical_alignment="bottom")
+    arms = left.text_input("Compare", "", key="vllm-arms", placeholder="for an A/B: adaptive,verify:3")
+    rounds = middle.number_input("Rounds", 1, MOST_ROUNDS, 30, key="vllm-rounds")
+    requests = right.number_input("Requests", 1, 4096, 16, key="vllm-requests", help="Under way, in an A/B.")
+    engines = last.checkbox("An engine each", key="vllm-engines", help=ENGINES)
+    ready = not busy and not missing
+    if st.button("Serve", type="primary", key="vllm-start", icon=":material/play_arrow:", disabled=not ready):
+        values = {"serve": line.shell(), "workload": workload, "temperature": temperature, "engines": engines}
+        if arms.strip():
+            _start(values, arms.split(","), int(rounds), int(requests))
+        else:
+            _start(values | {"arrival": arrival, "policy": policy.strip()})
     if missing:
         st.caption(
             "vLLM is not installed beside this dashboard: on a machine with a GPU, `make run GPU=1` starts it with "
@@ -54,9 +60,14 @@ def form(line: ServeLine | None) -> None:
     st.caption(WITHIN)
 
 
-def _start(values: dict) -> None:
+def _start(values: dict, arms: Sequence[str] = (), rounds: int = 0, requests: int = 0) -> None:
+    """Start the run, or the A/B of these arms, and show its page."""
     try:
-        host.start(VllmConfig.make(values))
+        config, plan = VllmConfig.make(values), None
+        if arms:
+            design = "isolated" if config.engines else "switchback"
+            config, plan = make_plan(config, arms, concurrency=requests, rounds=rounds, design=design)
+        host.start(config, plan)
     except ConfigError as error:
         for sentence in error.sentences:
             st.error(sentence)
@@ -66,4 +77,4 @@ def _start(values: dict) -> None:
         st.error(str(error))
     else:
         shown.follow()
-        st.switch_page("pages/live.py")
+        st.switch_page("pages/ab.py" if arms else "pages/live.py")
