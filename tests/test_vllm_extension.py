@@ -17,6 +17,11 @@ from avlab.speculation.features import log_odds
 pytestmark = [needs_vllm, pytest.mark.vllm, pytest.mark.slow]
 
 K, REQUESTS, TOKENS, REFIT = 3, 4, 24, 6
+SHAPE = {
+    "hidden_size": 128,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+}  # heads of 32: vLLM has no smaller on a CPU
 INTERPRETED = {
     "TRITON_INTERPRET": "1",
     "VLLM_USE_V2_MODEL_RUNNER": "1",
@@ -45,8 +50,8 @@ ORDER = {
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
-    target = write_llama(folder / "target", seed=0, sharpness=2.5)
-    drafter = write_llama(folder / "drafter", seed=0, sharpness=2.0, num_hidden_layers=2)
+    target = write_llama(folder / "target", sharpness=2.5, **SHAPE)
+    drafter = write_llama(folder / "drafter", sharpness=2.0, **SHAPE | {"num_hidden_layers": 1})
     return {"target": str(target), "drafter": str(drafter)}
 
 
@@ -102,7 +107,8 @@ def test_steps_are_what_verification_did(watched):
         assert steps["admitted"][n] == [(admitted > k).sum() for k in range(K)]
         assert steps["accepted"][n] == [(accepted > k).sum() for k in range(K)]
         assert steps["labelled"][n] == labelled.sum(0).tolist()
-    assert sum(steps["tokens"]) == REQUESTS * TOKENS
+    sampled = [sum(each["sampled"]) for each in watched["probes"]["taught"]]
+    assert steps["tokens"] == sampled and 0 <= sum(sampled) - REQUESTS * TOKENS <= REQUESTS * K
     assert all(t > 0 for t in steps["verify_ms"]) and np.isfinite(steps["expected_ms"]).any()
 
 
@@ -168,7 +174,7 @@ def test_held_verification_admits_exactly_the_length(switched):
     drain = switched["drains"][-1]
     steps = steps_of(drain)
     borders = [*switched["next"], len(steps["number"])]
-    for length, begin, end in zip((2, 0, K), borders[1:], borders[2:], strict=True):
+    for length, begin, end in zip((2, 0, K), borders[1:-1], borders[2:], strict=True):
         assert end > begin
         for n in range(begin, end):
             scheduled = steps["scheduled"][n]
@@ -194,7 +200,7 @@ def test_hooked_in_late_it_tells_the_rest(models, plain):
     first, second = answer["drains"]
     assert not first["steps"] and answer["outputs"][0] == plain["outputs"][0]
     steps = steps_of(second)
-    assert sum(steps["tokens"]) == REQUESTS * TOKENS
+    assert 0 <= sum(steps["tokens"]) - REQUESTS * TOKENS <= REQUESTS * K
     assert second["refits_made"][0][0] > 0  # it begins with the coefficients that it found
 
 
@@ -207,4 +213,5 @@ def test_without_adaptive_verification_it_says_so(models):
     (about,), drain = answer["about"], answer["drains"][-1]
     assert any("off" in sentence for sentence in about["missing"]) and about["source"] == ""
     steps = steps_of(drain)
-    assert steps["scheduled"] == steps["admitted"] and sum(steps["tokens"]) == REQUESTS * TOKENS
+    assert steps["scheduled"] == steps["admitted"]
+    assert 0 <= sum(steps["tokens"]) - REQUESTS * TOKENS <= REQUESTS * K

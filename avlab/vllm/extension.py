@@ -8,6 +8,9 @@ changes what is sampled. `Switch` is the same and, by choice, can hold verificat
 Written for Model Runner V2 of vLLM 0.32 and 0.33 (`vllm/v1/worker/gpu`). What it needs is looked for by name, and what
 is missing is said: `avlab_begin`. This file imports nothing of avlab, so that it can be copied to a server alone.
 
+A step's tokens are those that were sampled: what lies behind an end of text, or beyond a request's limit, is dropped
+later, by vLLM's scheduler, and is among them here as it is among the labels that vLLM's estimator learns from.
+
 In the hot path a step costs a few small copies on the device, which are never waited for. Sums over slots are made of
 those copies when somebody drains, or when their buffer is full, and stay on the device till then.
 """
