@@ -229,3 +229,15 @@ def test_the_socket_folder_is_this_users_alone():
 def test_an_address_that_cannot_be_bound_is_one_sentence():
     with pytest.raises(LinkError, match="cannot be opened"):
         Inbox("ipc:///nowhere/at/all", RUN, Memory())
+
+
+def test_a_frame_that_cannot_be_sent_ends_the_worker_rather_than_its_link_alone(address, capsys):
+    outbox = Outbox(address, RUN)
+    outbox.put(HELLO)
+    outbox.put(m.Event("info", "test", object(), 0.0, 0))
+    end = time.monotonic() + 10
+    while not outbox.lost:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    assert "link failed" in outbox.lost and "TypeError" in capsys.readouterr().err
+    assert not outbox.close(timeout=0.1)

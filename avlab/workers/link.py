@@ -9,6 +9,7 @@ import os
 import socket
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -148,6 +149,14 @@ class Outbox:
     # ---- the thread ----------------------------------------------------------------------------------------
 
     def _work(self) -> None:
+        try:
+            self._serve()
+        except Exception:  # a fault of ours, such as a frame that cannot be encoded: the worker must not go on mute
+            traceback.print_exc()
+            self.lost = self.lost or "The worker's link failed: the end of its log says where."
+            self._arrived.set()
+
+    def _serve(self) -> None:
         wire = open_socket(self._context)
         wire.connect(self._address)
         poller = zmq.Poller()

@@ -118,7 +118,7 @@ def _machine(engine: VllmEngine) -> dict[str, Any]:
         "system": platform.platform(),
         "versions": {
             "python": platform.python_version(),
-            "torch": torch.__version__,
+            "torch": str(torch.__version__),
             "vllm": installed_version(),
         },
     }
