@@ -7,6 +7,7 @@ from typing import Any
 from avlab import run_command, terminal, terminal_ab
 from avlab.config import ConfigError, RunConfig
 from avlab.errors import is_ours
+from avlab.experiments.plan import Served, make_plan
 from avlab.experiments.words import SLO_MEASURES, SloError, parse_slo
 from avlab.vllm.serving_config import VllmConfig
 
@@ -38,10 +39,8 @@ def _ab(own: dict[str, Any], settings: dict[str, Any], as_json: bool) -> None:
     compare(RunConfig.make(run_command.plain_settings(settings), policy="none"), own, as_json)
 
 
-def compare(config: RunConfig | VllmConfig, own: dict[str, Any], as_json: bool) -> None:
+def compare(config: Served, own: dict[str, Any], as_json: bool) -> None:
     """Run the A/B that the options ask for, and say what came of it."""
-    from avlab.experiments.plan import make_plan
-
     slo = objective(own.pop("slo"))
     arms = own.pop("arms").split(",")
     if isinstance(config, VllmConfig) and config.engines:

@@ -24,7 +24,7 @@ from avlab.audit import (
 )
 from avlab.config import RunConfig
 from avlab.run_command import JSON
-from avlab.speculation.texts import MEASURES, within_noise
+from avlab.speculation.texts import MEASURES, known, within_noise
 from avlab.teaching.rules import CaseError
 
 NOTICEABLE = 0.02  # exact total variation from which on an audit must reject
@@ -213,7 +213,7 @@ def _show_texts(rows: list[dict[str, Any]]) -> None:
         cells = [_interval(row["measures"][name]) for row in rows]
         for row in rows[1:]:
             change = row["difference"][name]
-            cells.append(_interval(change) + (" (noise)" if _unclear(change) else ""))
+            cells.append(_interval(change) + (" (noise)" if within_noise(known(change)) else ""))
         table.add_row(title, *cells)
     out, tokens = terminal.answers(), ", ".join(f"{row['tokens']:,}" for row in rows)
     out.print(table)
@@ -225,11 +225,8 @@ def _show_texts(rows: list[dict[str, Any]]) -> None:
 
 
 def _interval(values: list[float | None]) -> str:
-    if None in values:
+    interval = known(values)
+    if interval is None:
         return "–"
-    estimate, low, high = values
+    estimate, low, high = interval
     return f"{estimate:.3f} [{low:.3f}, {high:.3f}]"
-
-
-def _unclear(values: list[float | None]) -> bool:
-    return None in values or within_noise(tuple(values))

@@ -3,6 +3,7 @@
 import math
 from typing import Annotated
 
+import numpy as np
 import typer
 from rich.table import Table
 
@@ -30,12 +31,14 @@ def two_token(
     as_json: Json = False,
 ) -> None:
     """The example of the article: two tokens, and a draft that is verified only if its own probability is high."""
-    rows = []
-    for name, value in (("target", target), ("draft", draft)):
-        if not 0 <= value <= 1:
-            raise CaseError(f"--{name} is {value:g}: give a probability, from 0 to 1.")
-        rows.append(distribution((value, 1 - value), name))
-    _show(bias(*rows, parse_rule(rule)), as_json)
+    _show(bias(_two(target, "target"), _two(draft, "draft"), parse_rule(rule)), as_json)
+
+
+def _two(chance: float, name: str) -> np.ndarray:
+    """A distribution over two tokens."""
+    if not 0 <= chance <= 1:
+        raise CaseError(f"--{name} is {chance:g}: give a probability, from 0 to 1.")
+    return distribution((chance, 1 - chance), name)
 
 
 @app.command()

@@ -65,7 +65,9 @@ def main() -> None:
 def _by_options(sentences: str) -> str:
     """Settings that sentences begin with by the names of their options: "top_p is 2" as "--top-p is 2"."""
     group: Any = typer.main.get_command(app)
-    options = {each.name: each.opts[0] for command in group.commands.values() for each in command.params}
+    options: dict[str, str] = {
+        each.name: each.opts[0] for command in group.commands.values() for each in command.params
+    }
     return re.sub(r"^(\w+)(?= is )", lambda match: options.get(match[1], match[1]), sentences, flags=re.M)
 
 

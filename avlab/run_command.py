@@ -29,7 +29,7 @@ def make() -> Any:
 
     signature = _signature()
     command.__doc__ = "Serve a workload in a background worker, record it, and show how it goes."
-    command.__signature__ = signature  # type: ignore[attr-defined]
+    command.__signature__ = signature  # type: ignore[attr-defined]  # inspect reads it
     command.__annotations__ = {name: each.annotation for name, each in signature.parameters.items()}
     return command
 
@@ -244,7 +244,7 @@ def with_settings(
         parameters.append(parameter(name, Annotated[type_ | None if plain else type_, option], default))
     parameters += [*setting_parameters(decided, kind), parameter("as_json", Annotated[bool, JSON], False)]
     command.__doc__ = help
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # inspect reads it
     command.__annotations__ = {each.name: each.annotation for each in parameters}
     return command
 

@@ -68,11 +68,11 @@ class ABDisplay(RunDisplay):
     def _line(self, tally: dict[str, Any]) -> tuple[str, float, float | None]:
         if not tally["steps"]:
             return super()._line(tally)
-        answer = self._ask()
-        done, rounds = (answer["rounds"] if answer else 0), self._plan.rounds
-        if not done:
+        answer, rounds = self._ask(), self._plan.rounds
+        if answer is None or not answer["rounds"]:
             first = LEARNING if _learns(self._plan) else ""
             return f"round 1 of {rounds}{first}, {tally['policy']}", 0.0, float(rounds)
+        done = answer["rounds"]
         said = " ".join(verdict(result, answer["plan"]) for result in answer["results"])
         return f"{done} of {rounds} rounds{self._pace(done, rounds)}. {said}", float(done), float(rounds)
 

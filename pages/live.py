@@ -86,10 +86,10 @@ def headline(numbers: Mapping[str, Any], requests: Columns) -> None:
 def diagnose(steps: Columns, blocks: Sequence[Mapping[str, Any]], verify: np.ndarray | None) -> None:
     """What may be done about the last seconds, if anything; verify: the cost table's, [tokens]."""
     recent = figure_numbers.headline(within(steps, 20.0), blocks[-1:])
-    names = ("steps", "scheduled", "admitted", "target_tokens")
     told = diagnosis.sentence(
-        diagnosis.arm_in_force(blocks), *(recent[name] for name in names), [] if verify is None else verify
-    )
+        diagnosis.arm_in_force(blocks), recent["steps"], recent["scheduled"], recent["admitted"],
+        recent["target_tokens"], [] if verify is None else verify,
+    )  # fmt: skip
     if told:
         st.info(told, icon=":material/lightbulb:")
 

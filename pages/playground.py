@@ -24,7 +24,7 @@ def follow() -> None:
         tokens(take.steps, f"{status.run}{take.request}")
 
 
-if not status.alive:
+if status.run is None or not status.alive:
     st.info(
         "The playground asks a model that is serving: press **Start a run**, and type a prompt here once it serves.",
         icon=":material/play_circle:",

@@ -153,12 +153,12 @@ st.markdown("#### Import a run that was exported elsewhere")
 file = st.file_uploader("A zip file of an exported run", type="zip", label_visibility="collapsed")
 if file is not None and st.session_state.get("imported") != file.file_id:
     try:
-        run = transfer.imported(file.getvalue())
+        imported = transfer.imported(file.getvalue())
     except Exception as error:
         if not is_ours(error):
             raise
         st.error(str(error))
     else:
         st.session_state["imported"] = file.file_id
-        shown.pick(run, False)
+        shown.pick(imported, False)
         st.rerun()

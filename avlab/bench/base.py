@@ -118,7 +118,7 @@ class Outcome:
 def all_measures() -> list[Measure]:
     """Every measure in `avlab.bench.measures`, in the order of the table."""
     package = importlib.import_module("avlab.bench.measures")
-    found = []
+    found: list[Measure] = []
     for module in pkgutil.iter_modules(package.__path__):
         found += getattr(importlib.import_module(f"{package.__name__}.{module.name}"), "MEASURES", ())
     return sorted(found, key=lambda measure: (measure.order, measure.name))

@@ -7,10 +7,13 @@ from pathlib import Path
 from avlab.bench.base import Context, NotMeasured
 from avlab.bench.rounds import Block
 from avlab.config import RunConfig
+from avlab.engine.admission import AdaptiveVerification
 from avlab.engine.build import Built, build
+from avlab.engine.drafters.base import Drafter
 from avlab.engine.engine import StepReport
 from avlab.engine.request import Request
 from avlab.policies import Arm
+from avlab.speculation.estimator import Coefficients
 from avlab.workers.serving import request_seed
 from avlab.workloads import Moment, open_workload
 
@@ -56,10 +59,11 @@ class Lab:
         self.prompts: Iterator[Prompt] = self.workload(self.config.workload)
         self.count = 0
 
-    def need_drafter(self) -> None:
-        """Raises NotMeasured where the engine serves without drafts."""
+    def need_drafter(self) -> Drafter:
+        """The engine's drafter. Raises NotMeasured where it serves without drafts."""
         if self.engine.drafter is None:
             raise NotMeasured("there is no drafter for this target: give one with --drafter FOLDER.")
+        return self.engine.drafter
 
     def workload(self, name: str, longest: int = 1 << 30) -> Iterator[Prompt]:
         """Held-out prompts of a workload without end, encoded; those of more tokens than `longest` are left out."""
@@ -137,9 +141,16 @@ class Lab:
             self.step()
             progress(done + 1, steps)
 
+    def learnt(self) -> Coefficients:
+        """What the estimator of adaptive verification has learnt so far."""
+        policy = self.engine.policies["adaptive"]
+        assert isinstance(policy, AdaptiveVerification) and policy.estimator is not None
+        return policy.estimator.coefficients
+
     def questions(self, count: int, progress: Callable[[float, float], None]) -> Iterator[Prompt]:
         """Chat that the target makes up: its own user turns, written after the template's user header."""
-        header, limit, wanted = self.user_header(), 120, []
+        header, limit = self.user_header(), 120
+        wanted: list[Prompt] = []
         if not header:
             raise NotMeasured(
                 "this target has no chat template that opens a user's turn: it has no chat of its own."

@@ -20,7 +20,12 @@ class Child:
     def take(self, order: dict[str, Any], progress: Progress, limit: float) -> Outcome:
         """The outcome of one measure; limit: seconds after which the process is ended."""
         expired = threading.Event()
-        timer = threading.Timer(limit, lambda: (expired.set(), self.close()))
+
+        def expire() -> None:
+            expired.set()
+            self.close()
+
+        timer = threading.Timer(limit, expire)
         timer.daemon = True
         timer.start()
         try:

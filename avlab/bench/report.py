@@ -111,7 +111,7 @@ def machine_part(outcomes: list[Outcome]) -> list[str]:
     machine = next((each for each in facts if each.get("dtype") != "none"), facts[0])
     fast = ", ".join(machine.get("bfloat16", ())) or "none (bfloat16 would be emulated)"
     dates = [outcome.when for outcome in outcomes if outcome.when] or ["–"]
-    rows = [
+    rows: list[list[Any]] = [
         ["processor", machine.get("processor")],
         ["cores", f"{machine.get('cores')} physical, {machine.get('logical_cores')} logical"],
         ["bfloat16 in hardware", fast],

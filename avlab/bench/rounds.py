@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
 RESAMPLES = 2000  # of the bootstrap over rounds
+Switched = TypeVar("Switched")  # from block to block: an arm by its name, or a setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +26,7 @@ class Block:
         return self.tokens / self.seconds
 
 
-def schedule(arms: Sequence[str], rounds: int, seed: int = 0) -> Iterator[tuple[int, str]]:
+def schedule(arms: Sequence[Switched], rounds: int, seed: int = 0) -> Iterator[tuple[int, Switched]]:
     """(round, arm): every arm once a round, each round in an order of its own."""
     draw = np.random.default_rng(seed)
     for number in range(rounds):
@@ -40,7 +42,7 @@ def switchback(
     seed: int = 0,
 ) -> list[Block]:
     """Blocks of all rounds; serve(arm, round) serves one."""
-    blocks = []
+    blocks: list[Block] = []
     for number, arm in schedule(arms, rounds, seed):
         progress(len(blocks), rounds * len(arms))
         blocks.append(serve(arm, number))

@@ -109,7 +109,7 @@ def points(con: duckdb.DuckDBPyConnection, runs: Sequence[str]) -> list[dict[str
     for cell in dict.fromkeys(block["arm"] for block in blocks):
         mine = [b for b in blocks if b["arm"] == cell and b["tokens_per_s"] and b["interactivity"]]
         if mine:
-            point = {
+            point: dict[str, Any] = {
                 "arm": unlabelled(cell),
                 "load": load_of(cell),
                 "repeats": len(mine),

@@ -207,7 +207,7 @@ def beats_all(x_by_rival, alpha: float = ALPHA) -> int:
     """
     over = log_wealth(np.asarray(x_by_rival, dtype=np.float64)) >= np.log(2 / alpha)
     rounds = [int(row.argmax()) + 1 if row.any() else 0 for row in over]
-    return max(rounds) if rounds and min(rounds) else 0
+    return max(rounds, default=0) if all(rounds) else 0
 
 
 def best_by_halves(log_rates) -> tuple[int, np.ndarray]:

@@ -2,12 +2,14 @@
 
 import textwrap
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 
 from avlab.figures import palette
 from avlab.figures.base import frame, line, nothing
+from avlab.speculation.texts import known
 from avlab.teaching.cases import Path
 
 FATES = {"accepted": palette.ACCEPTED, "rejected": palette.REJECTED, "not verified": palette.SCHEDULED}
@@ -26,7 +28,7 @@ def outputs(
     if len(target) > MOST_CELLS:
         change = np.max([np.abs(output - target) for _, output, _ in found], axis=0)
         order = np.sort(np.argsort(-change)[:MOST_CELLS])
-    shown = [names[i] for i in order]
+    shown = [names[i] for i in order.tolist()]
     figure = frame(x, "probability", height, y_from_zero=True, unified=False)
     few = len(order) * (1 + len(found)) <= 20
     for name, values, colour in [
@@ -65,7 +67,7 @@ def tree(paths: Sequence[Path], names: Sequence[str], height: int = 320) -> go.F
         return nothing("Nothing can be drawn.")
     place = {path: len(leaves) - 1 - i for i, path in enumerate(leaves)}
     drafted = sorted({path.drafted for path in leaves})
-    middle = {t: np.mean([place[p] for p in leaves if p.drafted == t]) for t in drafted}
+    middle = {t: float(np.mean([place[p] for p in leaves if p.drafted == t])) for t in drafted}
     root = float(np.mean(list(middle.values())))
     for token in drafted:
         mine = [path for path in leaves if path.drafted == token]
@@ -221,17 +223,8 @@ def p_values(found: Sequence[tuple[str, History, bool]]) -> go.Figure:
     figure = frame("continuations", "p-value", 320, unified=False)
     for number, (name, history, sound) in enumerate(found):
         values = [max(min(p, q), 1e-12) for _, p, q, _, _ in history]
-        style = {"color": palette.verdict(sound), "width": 2, "dash": DASHES[number % len(DASHES)]}
-        figure.add_trace(
-            line(
-                name,
-                [row[0] for row in history],
-                values,
-                style["color"],
-                line=style,
-                hovertemplate="%{y:.2g}",
-            )
-        )
+        x, colour, style = [row[0] for row in history], palette.verdict(sound), _dashed(sound, number)
+        figure.add_trace(line(name, x, values, colour, line=style, hovertemplate="%{y:.2g}"))
     figure.add_hline(0.01, line={"color": palette.EVENT, "width": 1, "dash": "dot"})
     figure.update_layout(yaxis={"type": "log", "range": [-12.3, 0.2], "dtick": 3, "exponentformat": "power"})
     return figure
@@ -241,9 +234,8 @@ def against_floor(found: Sequence[tuple[str, History, bool]]) -> go.Figure:
     """Counted total variation of the first token against the noise floor."""
     figure = frame("continuations", "total variation", 320, y_from_zero=True, unified=False)
     for number, (name, history, sound) in enumerate(found):
-        style = {"color": palette.verdict(sound), "width": 2, "dash": DASHES[number % len(DASHES)]}
-        x = [row[0] for row in history]
-        figure.add_trace(line(name, x, [row[3] for row in history], style["color"], line=style))
+        x, colour, style = [row[0] for row in history], palette.verdict(sound), _dashed(sound, number)
+        figure.add_trace(line(name, x, [row[3] for row in history], colour, line=style))
         if number == 0:
             figure.add_trace(
                 line(
@@ -252,6 +244,11 @@ def against_floor(found: Sequence[tuple[str, History, bool]]) -> go.Figure:
                 )
             )  # fmt: skip
     return figure
+
+
+def _dashed(sound: bool, number: int) -> dict[str, Any]:
+    """The style of the line of a rule, by its place among those shown."""
+    return {"color": palette.verdict(sound), "width": 2, "dash": DASHES[number % len(DASHES)]}
 
 
 def measures(
@@ -266,17 +263,19 @@ def measures(
     for number, (measure, title) in enumerate(names.items(), 1):
         axis = "x" if number == 1 else f"x{number}"
         left = (number - 1) * wide + (gap if number > 1 else 0)
-        known = [
-            (rule, values[measure], sound) for rule, values, sound in found if None not in values[measure]
+        dots = [
+            (rule, interval, sound)
+            for rule, values, sound in found
+            if (interval := known(values[measure])) is not None
         ]
         figure.add_trace(
             go.Scatter(
-                x=[at for _, (at, _, _), _ in known], y=[rule for rule, _, _ in known], xaxis=axis, mode="markers",
-                marker={"size": 10, "color": [palette.verdict(sound) for _, _, sound in known]},
+                x=[at for _, (at, _, _), _ in dots], y=[rule for rule, _, _ in dots], xaxis=axis, mode="markers",
+                marker={"size": 10, "color": [palette.verdict(sound) for _, _, sound in dots]},
                 error_x={
                     "type": "data", "symmetric": False, "thickness": 2, "width": 5, "color": palette.EVENT,
-                    "array": [high - at for _, (at, _, high), _ in known],
-                    "arrayminus": [at - low for _, (at, low, _), _ in known],
+                    "array": [high - at for _, (at, _, high), _ in dots],
+                    "arrayminus": [at - low for _, (at, low, _), _ in dots],
                 },
                 hovertemplate="%{y}: %{x:.4f}<extra></extra>",
             )

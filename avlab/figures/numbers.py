@@ -9,6 +9,11 @@ from avlab.figures.base import Columns
 from avlab.speculation.saving import saved_ms
 from avlab.workers.messages import HEADLINE
 
+SUMS = (
+    "steps", "seconds", "tokens", "emitting", "scheduled", "admitted", "accepted", "labelled", "explored",
+    "explored_ms",
+)  # fmt: skip
+
 
 def arrays(columns: Mapping[str, Sequence]) -> dict[str, np.ndarray]:
     """Lists as numpy columns."""
@@ -30,12 +35,8 @@ def served(rows: Columns, blocks: Iterable[Mapping[str, Any]], kinds: Sequence[s
 def headline(steps: Columns, blocks: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Sums and rates over bucketed steps of serving blocks; None where undefined."""
     kept = served(steps, blocks)
-    names = ("steps", "seconds", "tokens", "emitting", "scheduled", "admitted", "accepted", "labelled")
-    names += ("explored", "explored_ms")
-    found: dict[str, Any] = {
-        name: float(np.nansum(steps[name][kept])) if len(kept) else 0.0 for name in names
-    }
-    count, last = found["steps"], np.flatnonzero(kept)[-1:] if len(kept) else []
+    found: dict[str, Any] = {name: float(np.nansum(steps[name][kept])) if len(kept) else 0.0 for name in SUMS}
+    count, last = found["steps"], np.flatnonzero(kept)[-1:]
     found["tokens_per_s"] = found["tokens"] / found["seconds"] if found["seconds"] > 0 else None
     found["tokens_per_step"] = found["tokens"] / found["emitting"] if found["emitting"] else None
     found["step_ms"] = 1e3 * found["seconds"] / count if count else None

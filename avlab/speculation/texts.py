@@ -104,7 +104,15 @@ def _intervals(found: dict[str, np.ndarray], resampled: dict[str, np.ndarray]) -
     return intervals
 
 
-def within_noise(interval: Interval) -> bool:
+def known(interval: Sequence[float | None]) -> Interval | None:
+    """An interval as JSON has it, with None for what is no number; None unless all of it is known."""
+    estimate, low, high = interval
+    return None if estimate is None or low is None or high is None else (estimate, low, high)
+
+
+def within_noise(interval: Interval | None) -> bool:
     """Whether a difference may be none: its interval holds 0, or there is none."""
+    if interval is None:
+        return True
     _, low, high = interval
     return not (low > 0 or high < 0)

@@ -59,7 +59,9 @@ class Recordings:
         key_layers: tuple[int, ...] = KEY_LAYERS,
     ):
         self.hidden, self.kv_heads, self.head_dim, self.key_layers = hidden, kv_heads, head_dim, key_layers
-        self.files, self.train, self.held_out = {}, [], []
+        self.files: dict[Path, safe_open] = {}
+        self.train: list[Piece] = []
+        self.held_out: list[Piece] = []
         for folder in folders:
             self.extend(folder)
 

@@ -51,7 +51,8 @@ class ShardWriter:
 
     def __init__(self, folder: Path, size: int = 20_000):
         folder.mkdir(parents=True, exist_ok=True)
-        self.folder, self.size, self.parts, self.held = folder, size, [], 0
+        self.folder, self.size, self.held = folder, size, 0
+        self.parts: list[tuple[dict[str, Tensor], str]] = []  # conversation, kind
         self.number = len(list(folder.glob("shard-*.safetensors")))
         self.total = 0
 

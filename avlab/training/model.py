@@ -102,6 +102,7 @@ class DrafterNetwork(nn.Module):
         """Copy the target's layers named in the shape. weights: the target's tensors by their Hugging Face names."""
         c = self.config
         for layer, i in zip(self.layers, self.shape.key_layers, strict=True):
+            assert isinstance(layer, DrafterLayer)  # a ModuleList does not say so
             p = f"model.layers.{i}."
             q = interleave(weights[p + "self_attn.q_proj.weight"], c.heads)
             k = interleave(weights[p + "self_attn.k_proj.weight"], c.kv_heads)

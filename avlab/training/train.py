@@ -5,7 +5,7 @@ import math
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -133,7 +133,8 @@ class Trainer:
     def run(self, say: Callable[[str], None] = print, save_every: int = 200) -> None:
         """Train to the end of the schedule, saving and evaluating now and then."""
         s = self.schedule
-        began, recent = time.monotonic(), []
+        began = time.monotonic()
+        recent: list[Losses] = []
         while self.update < s.updates:
             rng = random.Random(f"{s.seed} {self.update} {self.rank}")
             part = self.update / s.updates
@@ -158,16 +159,18 @@ class Trainer:
             self.optimiser.step()
             self.update += 1
             if K == self.network.shape.K:  # only whole blocks are told of
-                facts = (float(result.total.detach()), result.tokens_per_step)
-                recent.append((*facts, result.acceptance, result.reached))
+                recent.append(replace(result, total=result.total.detach()))
             if self.update % 25 == 0:
-                rates = sum(r[2] for r in recent) / sum(r[3] for r in recent)
+                accepted = torch.stack([each.acceptance for each in recent]).sum(0)
+                reached = torch.stack([each.reached for each in recent]).sum(0)
+                loss = sum(float(each.total) for each in recent) / len(recent)
+                tokens = sum(each.tokens_per_step for each in recent) / len(recent)
                 seconds = (time.monotonic() - began) / 25
                 began = time.monotonic()
                 say(
-                    f"update {self.update}/{s.updates} loss {sum(r[0] for r in recent) / len(recent):.3f} "
-                    f"acceptance {' '.join(f'{float(a):.3f}' for a in rates)} "
-                    f"tokens/step {sum(r[1] for r in recent) / len(recent):.3f} {seconds:.2f} s/update"
+                    f"update {self.update}/{s.updates} loss {loss:.3f} "
+                    f"acceptance {' '.join(f'{float(a):.3f}' for a in accepted / reached)} "
+                    f"tokens/step {tokens:.3f} {seconds:.2f} s/update"
                 )
                 recent = []
             if (self.update % save_every == 0 or self.update == s.updates) and self.rank == 0:
@@ -197,7 +200,7 @@ class Trainer:
         rng = random.Random(1)
         pieces = self.recordings.held_out
         pieces = rng.sample(pieces, min(conversations, len(pieces)))
-        accepted = reached = 0.0
+        accepted = reached = torch.zeros(self.network.shape.K)
         tokens = []
         for i in range(0, len(pieces), 8):
             batch = self.batch(pieces[i : i + 8], anchors, rng)

@@ -90,5 +90,5 @@ def form() -> None:
 
 
 def _first_fixed(arms: list[str]) -> int | None:
-    fixed = [place for place, arm in enumerate(arms) if arm.startswith(("fixed", "verify"))]
-    return (fixed or ([0] if arms else [None]))[0]
+    fixed = (place for place, arm in enumerate(arms) if arm.startswith(("fixed", "verify")))
+    return next(fixed, 0 if arms else None)

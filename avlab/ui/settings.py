@@ -62,7 +62,7 @@ def _named(sentence: str) -> str:
 
 def different(config: RunConfig) -> dict[str, Any]:
     """The settings that are not the defaults, the database left out."""
-    default = RunConfig()
+    default = RunConfig.make()
     return {
         name: getattr(config, name)
         for name in RunConfig.model_fields

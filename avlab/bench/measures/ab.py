@@ -37,9 +37,9 @@ def measure_at(requests: int) -> Callable[[Context], Result]:
             arms = ["adaptive", DEPTH, baseline, "fixed:1", "none"]
             load = min(requests, served.config.slots)
             if not served.experiments():
-                settings = {"concurrency": load, "rounds": rounds, "block": block, "learn": learn}
-                plan = make_plan(served.config.changed(policy="none"), arms, baseline, **settings)
-                served.serve(*plan, LIMIT, f"A/B at {load} requests")
+                plain = served.config.changed(policy="none")
+                config, plan = make_plan(plain, arms, baseline, load, rounds, block=block, learn=learn)
+                served.serve(config, plan, LIMIT, f"A/B at {load} requests")
             answer = served.query(analyse, served.experiments()[0])
         found = {result["arm"]: result["ratio"] for result in answer["results"]}
         values = {f"ab-{requests}": found["adaptive"], f"ab-{requests}-depth": found[DEPTH]}

@@ -1,5 +1,7 @@
 """How predictable the target's answers are, by kind of prompt."""
 
+from unittest.mock import patch
+
 import numpy as np
 
 from avlab.bench.base import Bar, Context, Measure, Result, Table
@@ -45,11 +47,8 @@ def measure(context: Context) -> Result:
         seen.append(-(log_p.exp() * log_p).sum(-1))
         return rows
 
-    target.logits = logits
-    try:
+    with patch.object(target, "logits", logits):
         values, rows = _by_kind(context, lab, seen)
-    finally:
-        del target.logits  # the class's own again
     columns = ["kind", "rung", "tokens", "mean", "lower quartile", "median", "upper decile"]
     return Result(
         values, [Table("Entropy of the target's distribution by generated token, nats", columns, rows)]

@@ -32,7 +32,7 @@ def measure(context: Context) -> Result:
     rounds, moments = context.pick(2, 2000 // REFIT_INTERVAL), []
     for done in range(rounds):
         lab.learn(REFIT_INTERVAL, lambda steps, _: None)
-        moments.append(engine.policy.estimator.coefficients)
+        moments.append(lab.learnt())
         context.progress("learning", done + 1, rounds)
     frozen = moments[-1]
     engine.set_policy(Arm.parse(f"fixed:{K}"))

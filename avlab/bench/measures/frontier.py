@@ -27,9 +27,9 @@ def measure(context: Context) -> Result:
     from avlab.experiments.frontier import analyse_frontier, earlier_runs, make_frontier, missing
 
     block, most, repeats, learn = context.pick(("0.5s", 2, 1, 10), ("3s", len(LOADS), 3, 200))
-    loads = LOADS[2::2][:most] if context.quick else LOADS
+    wanted = LOADS[2::2][:most] if context.quick else LOADS
     with product(context, "frontier") as served:
-        loads = [load for load in loads if load <= served.config.slots] or [served.config.slots]
+        loads = [load for load in wanted if load <= served.config.slots] or [served.config.slots]
         lengths = (1, served.config.K) if context.quick else range(1, served.config.K + 1)
         arms = [DEPTH, "none", *(f"fixed:{k}" for k in dict.fromkeys(lengths))]
         config, plan = make_frontier(

@@ -20,14 +20,10 @@ def measure(context: Context) -> Result:
 
     block, runs, rounds = context.pick(("0.5s", 1, 4), ("1s", 3, 30))
     with product(context, "identical-arms") as served:
-        settings = {
-            "concurrency": min(REQUESTS, served.config.slots),
-            "rounds": rounds,
-            "block": block,
-            "learn": 0,
-        }
+        load = min(REQUESTS, served.config.slots)
         arm = f"fixed:{min(int(ARM.partition(':')[2]), served.config.K)}"
-        config, plan = make_plan(served.config.changed(policy="none"), [arm, arm], **settings)
+        plain = served.config.changed(policy="none")
+        config, plan = make_plan(plain, [arm, arm], None, load, rounds, block=block, learn=0)
         while len(served.experiments()) < runs and served.served < LIMIT:
             place = len(served.experiments()) + 1
             served.serve(config, plan, LIMIT - served.served, f"identical arms, run {place} of {runs}")
@@ -39,7 +35,7 @@ def measure(context: Context) -> Result:
         ends = (number(result.get(name)) for name in ("ratio", "low", "high", "fixed_low", "fixed_high"))
         rows.append([place, answer["rounds"], *ends, "yes" if result["declared"] else "no"])
     columns = ["run", "rounds", "ratio", "low", "high", "planned, low", "planned, high", "declared"]
-    title = f"{arm} against itself, {settings['concurrency']} requests, blocks of {block}"
+    title = f"{arm} against itself, {load} requests, blocks of {block}"
     values = {
         "identical-declared": float(sum(row[-1] == "yes" for row in rows)),
         "identical-half-width": max(widths),

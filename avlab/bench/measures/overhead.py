@@ -5,6 +5,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
@@ -88,7 +89,8 @@ def serve(lab, blocks: list[float], steps: int, progress: Callable[[float, float
     from avlab.workers.serving import Server, open_traffic
 
     engine, config = lab.engine, lab.config.changed(arrival="closed:16", policy="adaptive")
-    began, first = time.monotonic(), []
+    began = time.monotonic()
+    first: list[int] = []  # step of the first block, once it has begun
 
     def turn() -> bool:
         if not first and engine.running and all(s.decoding for s in engine.sequences):
@@ -103,7 +105,7 @@ def serve(lab, blocks: list[float], steps: int, progress: Callable[[float, float
         return place >= len(blocks)
 
     wire = Wire(turn)
-    order = SimpleNamespace(
+    order: Any = SimpleNamespace(  # what the loop uses of an `Order`
         config=config,
         outbox=wire,
         clock=lambda: time.monotonic() - began,
@@ -122,8 +124,7 @@ def measure(context: Context) -> Result:
     from avlab.bench.lab import Lab
 
     lab = Lab(context)
-    lab.need_drafter()
-    engine = lab.engine
+    engine, drafter = lab.engine, lab.need_drafter()
     lab.begin(16, "adaptive")
     lab.learn(context.pick(40, 200), lambda done, total: context.progress("learning", done, total))
     lab.clear()
@@ -135,7 +136,7 @@ def measure(context: Context) -> Result:
             lab, blocks, length, lambda done, total: context.progress("the worker's steps", done, total)
         )
     finally:
-        del engine.drafter.propose  # the class's own again
+        del drafter.propose  # the class's own again
     ledger = np.array([[getattr(step, f"{phase}_ms") for phase in PHASES] for step in steps])
     ledger = ledger.reshape(len(blocks), length, len(PHASES))[:, WASHOUT:]  # [blocks, steps, phases]
     parts = np.array([[spent[step.step][name] for name in PARTS] for step in steps])

@@ -67,7 +67,7 @@ def measure_at(requests: int) -> Callable[[Context], Result]:
             ["arm", "tokens/s", "tokens a step", "ms a step", "AV over it, by round [90 %]"],
             arm_rows(blocks, arms, SUBJECT),
         )
-        learnt = lab.engine.policies[SUBJECT].estimator.coefficients
+        learnt = lab.learnt()
         note = f"Estimator at the end, {requests} requests: slope {learnt.slope:.3f}, intercepts "
         return Result(values, [table], [note + ", ".join(f"{b:.2f}" for b in learnt.intercepts) + "."])
 

@@ -94,7 +94,7 @@ def draw() -> None:
         )  # fmt: skip
     _table(found)
     if way != "by chance":
-        curves = {
+        curves: dict[str, tuple[np.ndarray, bool]] = {
             kind.name: (_curve(target, draft, name), kind.sound)
             for name, kind in KINDS.items()
             if not kind.sound

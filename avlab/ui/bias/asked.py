@@ -48,19 +48,24 @@ def rows(part: str, show: Callable[[list[dict[str, Any]]], None]) -> None:
         return
 
     def tick() -> None:
-        text, done, total = process.progress
-        if process.error:
-            st.error(process.error)
-        elif not process.done.is_set():
-            share = min(done / total, 1.0) if total else 0.0
-            st.progress(share, text=f"{text}: {done:,} of {total:,}" if total else text)
-        elif st.session_state.get(f"seen-{part}") is not process:
-            st.session_state[f"seen-{part}"] = process
-            st.rerun()  # the page stops ticking
+        _progress(part, process)
         if process.rows:
             show(list(process.rows.values()))
 
     st.fragment(tick, run_every=TICK_SECONDS if _busy(part) else None)()
+
+
+def _progress(part: str, process: AskedProcess) -> None:
+    """How far a process is, or what went wrong; at its end the page is drawn once more, to tick no longer."""
+    text, done, total = process.progress
+    if process.error:
+        st.error(process.error)
+    elif not process.done.is_set():
+        share = min(done / total, 1.0) if total else 0.0
+        st.progress(share, text=f"{text}: {done:,} of {total:,}" if total else text)
+    elif st.session_state.get(f"seen-{part}") is not process:
+        st.session_state[f"seen-{part}"] = process
+        st.rerun()
 
 
 def newest(part: str) -> AskedProcess | None:

@@ -52,7 +52,8 @@ def draw() -> None:
 
 @st.cache_data(show_spinner="Drawing …")
 def _raced(seed: int) -> tuple[np.ndarray, np.ndarray]:
-    return tuple(noise.raced_outputs(DUE, DRAFT, RACES, seed, shared) for shared in (False, True))
+    fresh = noise.raced_outputs(DUE, DRAFT, RACES, seed, shared=False)
+    return fresh, noise.raced_outputs(DUE, DRAFT, RACES, seed, shared=True)
 
 
 def _correction() -> None:
@@ -89,7 +90,7 @@ def _test(name: str, counts: np.ndarray) -> None:
 
 @st.cache_data(show_spinner="Enumerating eight steps …")
 def _places() -> tuple[np.ndarray, np.ndarray]:
-    return tuple(noise.shares_by_place(PLACES, again) for again in (False, True))
+    return noise.shares_by_place(PLACES, again=False), noise.shares_by_place(PLACES, again=True)
 
 
 @st.cache_data(show_spinner="Writing texts …")

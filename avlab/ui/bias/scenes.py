@@ -66,10 +66,10 @@ def _own() -> Scene:
     K = columns[1].slider("Positions K", 1, 3, 2, key="own-K", bind="query-params")
     requests = columns[2].slider("Requests", 1, 2, 1, key="own-requests", bind="query-params")
     length = columns[3].slider("Output tokens looked at", 1, 3, 2, key="own-length", bind="query-params")
-    columns = st.columns(3)
-    sharp = columns[0].slider("Sharpness", 0.2, 5.0, 1.0, 0.1, key="own-sharp", bind="query-params")
-    cut = columns[1].slider("Threshold t", 0.0, 1.0, 0.5, 0.01, key="own-cut", bind="query-params")
-    seed = columns[2].number_input("Seed", 0, 10**6, 0, key="own-seed", bind="query-params")
+    below = st.columns(3)
+    sharp = below[0].slider("Sharpness", 0.2, 5.0, 1.0, 0.1, key="own-sharp", bind="query-params")
+    cut = below[1].slider("Threshold t", 0.0, 1.0, 0.5, 0.01, key="own-cut", bind="query-params")
+    seed = below[2].number_input("Seed", 0, 10**6, 0, key="own-seed", bind="query-params")
     return scenes.own_scene(V, K, requests, length, sharp, int(seed), cut)
 
 

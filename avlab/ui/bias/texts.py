@@ -7,7 +7,7 @@ import streamlit as st
 from avlab.audit import TEXT_POSITIONS, TEXT_SEED, TextProcess
 from avlab.config import RunConfig
 from avlab.figures import bias as figures
-from avlab.speculation.texts import MEASURES, within_noise
+from avlab.speculation.texts import MEASURES, known, within_noise
 from avlab.ui.bias import asked, lesson
 from avlab.ui.chart import chart
 from avlab.workloads import kinds
@@ -72,7 +72,8 @@ def _truth() -> tuple[list[str], str]:
     if len(rows) < 2:
         return ["not known yet"], "The texts are still being written."
     change = rows[1]["difference"]
-    return [title for name, title in MEASURES.items() if not _unclear(change[name])] or ["none of them"], ""
+    differ = [title for name, title in MEASURES.items() if not within_noise(known(change[name]))]
+    return differ or ["none of them"], ""
 
 
 def _show(rows: list[dict[str, Any]]) -> None:
@@ -101,8 +102,9 @@ def _show(rows: list[dict[str, Any]]) -> None:
                 column.text(each["text"].strip() or "(it ended at once)")
 
 
-def _difference(name: str, interval: list[float | None]) -> dict[str, str]:
-    if None in interval:
+def _difference(name: str, values: list[float | None]) -> dict[str, str]:
+    interval = known(values)
+    if interval is None:
         return {
             "measure": MEASURES[name],
             "difference": "–",
@@ -110,17 +112,13 @@ def _difference(name: str, interval: list[float | None]) -> dict[str, str]:
             "verdict": "nothing to compare",
         }
     estimate, low, high = interval
-    verdict = "within the noise" if _unclear(interval) else "higher" if estimate > 0 else "lower"
+    verdict = "within the noise" if within_noise(interval) else "higher" if estimate > 0 else "lower"
     return {
         "measure": MEASURES[name],
         "difference": f"{estimate:+.3f}",
         "95 % interval": f"{low:+.3f} to {high:+.3f}",
         "verdict": verdict,
     }
-
-
-def _unclear(interval: list[float | None]) -> bool:
-    return None in interval or within_noise((interval[0], interval[1], interval[2]))
 
 
 def _short(prompt: str, most: int = 110) -> str:
