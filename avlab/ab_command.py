@@ -7,11 +7,10 @@ from typing import Any
 from avlab import run_command, terminal, terminal_ab
 from avlab.config import ConfigError, RunConfig
 from avlab.errors import is_ours
-from avlab.experiments.plan import Served, make_plan
+from avlab.experiments.plan import DECIDED, Served, make_plan
 from avlab.experiments.words import SLO_MEASURES, SloError, parse_slo
 from avlab.vllm.serving_config import VllmConfig
 
-DECIDED = ("policy", "arrival", "duration", "tokens", "requests")  # settings that the plan decides
 OPTIONS: dict[str, tuple[Any, Any, str]] = {  # name: type, default, help
     "arms": (str, "adaptive,fixed:5,none", "policies to compare; one named twice is compared with itself"),
     "baseline": (str, None, "the arm that ratios are against; else the first fixed length, else none"),

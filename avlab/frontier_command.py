@@ -3,8 +3,9 @@
 from typing import Any
 
 from avlab import run_command, terminal, terminal_ab
-from avlab.ab_command import DECIDED, Watch, objective
+from avlab.ab_command import Watch, objective
 from avlab.config import ConfigError, RunConfig
+from avlab.experiments.plan import DECIDED
 
 OPTIONS: dict[str, tuple[Any, Any, str]] = {  # name: type, default, help
     "arms": (str, "adaptive,fixed:1,fixed:3,fixed:5,fixed:7,none", "policies to measure"),

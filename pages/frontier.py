@@ -2,10 +2,11 @@
 
 import streamlit as st
 
-from avlab.experiments.frontier import PUBLISHED, FrontierFileError, analyse_frontier, read_frontier, scaled
+from avlab.experiments.frontier import PUBLISHED, analyse_frontier, read_frontier, scaled
 from avlab.figures import frontier
 from avlab.ui import experiment_columns, frontier_setup, host, transfer
 from avlab.ui.chart import chart
+from avlab.ui.refusals import refusals
 from avlab.ui.shown import end, page, pick, tick
 from store import queries
 
@@ -31,10 +32,8 @@ if overlay == SHIPPED:
 elif overlay == OWN:
     file = st.file_uploader("A CSV with the columns arm, concurrency, tok_s_user, tok_s", type="csv")
     if file is not None:
-        try:
+        with refusals():
             published = read_frontier(file.getvalue().decode("utf-8", "replace"))
-        except FrontierFileError as error:
-            st.error(str(error))
 
 
 def draw() -> None:

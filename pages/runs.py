@@ -3,10 +3,10 @@
 import streamlit as st
 
 from avlab.config import arrival_shown
-from avlab.errors import is_ours
 from avlab.figures import compare
 from avlab.ui import formats, host, shown, transfer
 from avlab.ui.chart import chart
+from avlab.ui.refusals import refusals
 from store import queries, retention, sql_box
 from store.tables import TABLES
 
@@ -86,14 +86,9 @@ else:
         with four.popover("Delete", width="stretch"):
             st.markdown("The run disappears from every list. Its space is regained when the dashboard ends.")
             if st.button("Delete this run", type="primary"):
-                try:
+                with refusals():
                     with host.connection() as con:
                         retention.delete_run(con, run["run_id"])
-                except Exception as error:
-                    if not is_ours(error):
-                        raise
-                    st.error(str(error))
-                else:
                     host.deleted()
                     st.rerun()
         transfer.report_button(run["run_id"])
@@ -117,14 +112,9 @@ if runs:
             )
             asked = st.form_submit_button("Ask")
         if asked:
-            try:
+            with refusals():
                 with host.connection() as con:
                     found = sql_box.ask(con, on_show, sql)
-            except Exception as error:
-                if not is_ours(error):
-                    raise
-                st.error(str(error))
-            else:
                 st.dataframe(
                     [dict(zip(found["columns"], row, strict=True)) for row in found["rows"]], hide_index=True
                 )
@@ -152,13 +142,8 @@ if runs:
 st.markdown("#### Import a run that was exported elsewhere")
 file = st.file_uploader("A zip file of an exported run", type="zip", label_visibility="collapsed")
 if file is not None and st.session_state.get("imported") != file.file_id:
-    try:
+    with refusals():
         imported = transfer.imported(file.getvalue())
-    except Exception as error:
-        if not is_ours(error):
-            raise
-        st.error(str(error))
-    else:
         st.session_state["imported"] = file.file_id
         shown.pick(imported, False)
         st.rerun()

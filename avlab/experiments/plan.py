@@ -18,6 +18,7 @@ DESIGNS = {
     "isolated": "Every block begins without requests, and each arm of a round serves the same prompts with the same "
     "seeds: no arm inherits anything from the one before.",
 }
+DECIDED = ("policy", "arrival", "duration", "tokens", "requests")  # settings that a plan decides
 DEFAULT_BLOCKS = {"switchback": "40steps", "isolated": "80steps"}
 MOST_ROUNDS = 2000
 MOST_ARMS = 12

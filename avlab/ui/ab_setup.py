@@ -2,13 +2,11 @@
 
 import streamlit as st
 
-from avlab.config import ConfigError, RunConfig
-from avlab.errors import is_ours
-from avlab.experiments.plan import DEFAULT_BLOCKS, DESIGNS, make_plan
+from avlab.config import RunConfig
+from avlab.experiments.plan import DECIDED, DEFAULT_BLOCKS, DESIGNS, make_plan
 from avlab.ui import host, settings, shown
+from avlab.ui.refusals import refusals
 from store import queries
-
-DECIDED = ("policy", "arrival", "duration", "tokens", "requests")
 
 
 def form() -> None:
@@ -68,25 +66,21 @@ def form() -> None:
         if st.button(
             "Start the A/B", type="primary", key="ab-start", icon=":material/play_arrow:", disabled=busy
         ):
-            try:
-                kept = {name: value for name, value in given.items() if name not in DECIDED}
+            with refusals():
                 config, plan = make_plan(
-                    RunConfig.make(kept, policy="none"), arms, baseline, int(concurrency), int(rounds), design, block,
-                    int(washout), int(learn),
+                    base_config(), arms, baseline, int(concurrency), int(rounds), design, block, int(washout),
+                    int(learn),
                 )  # fmt: skip
-                host.start(config, plan)
-            except ConfigError as error:
-                for sentence in error.sentences:
-                    st.error(sentence)
-            except Exception as error:
-                if not is_ours(error):
-                    raise
-                st.error(str(error))
-            else:
-                shown.follow()
+                shown.start(config, plan)
                 st.rerun()
         if busy:
             st.caption("A worker is serving: stop it in the sidebar before another A/B.")
+
+
+def base_config() -> RunConfig:
+    """This browser's settings, without what the plan of an experiment decides. Raises ConfigError."""
+    kept = {name: value for name, value in settings.values().items() if name not in DECIDED}
+    return RunConfig.make(kept, policy="none")
 
 
 def _first_fixed(arms: list[str]) -> int | None:

@@ -2,9 +2,8 @@
 
 import streamlit as st
 
-from avlab.config import ConfigError
-from avlab.errors import is_ours
 from avlab.ui import host, shown
+from avlab.ui.refusals import refusals
 from avlab.vllm.attach_config import AttachConfig
 
 
@@ -36,21 +35,8 @@ def form() -> None:
             "url": url, "model": model or None, "interval": interval, "verification": verification,
             "key_variable": key, "ca_file": ca_file or None,
         }  # fmt: skip
-        _start(values)
+        with refusals():
+            shown.start(AttachConfig.make(values))
+            st.switch_page("pages/live.py")
     if busy:
         st.caption("A worker is serving or watching: stop it in the sidebar first.")
-
-
-def _start(values: dict) -> None:
-    try:
-        host.start(AttachConfig.make(values))
-    except ConfigError as error:
-        for sentence in error.sentences:
-            st.error(sentence)
-    except Exception as error:
-        if not is_ours(error):
-            raise
-        st.error(str(error))
-    else:
-        shown.follow()
-        st.switch_page("pages/live.py")

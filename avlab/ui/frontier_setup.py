@@ -3,11 +3,10 @@
 import msgspec
 import streamlit as st
 
-from avlab.config import ConfigError, RunConfig
-from avlab.errors import is_ours
 from avlab.experiments.frontier import ARMS, LOADS, make_frontier
 from avlab.ui import host, settings, shown
-from avlab.ui.ab_setup import DECIDED
+from avlab.ui.ab_setup import base_config
+from avlab.ui.refusals import refusals
 from avlab.workers.messages import Experiment
 from store import queries
 
@@ -37,33 +36,18 @@ def form() -> None:
         if st.button(
             "Start", type="primary", key="frontier-start", icon=":material/play_arrow:", disabled=busy
         ):
-            try:
-                said = _start(arms, loads, int(repeats), block, int(learn))
-            except ConfigError as error:
-                for sentence in error.sentences:
-                    st.error(sentence)
-            except Exception as error:
-                if not is_ours(error):
-                    raise
-                st.error(str(error))
-            else:
-                if said:
-                    st.info(said)
-                else:
-                    shown.follow()
-                    st.rerun()
+            with refusals():
+                _start(arms, loads, int(repeats), block, int(learn))
         if busy:
             st.caption("A worker is serving: stop it in the sidebar first.")
 
 
-def _start(arms: list[str], loads: list[int], repeats: int, block: str, learn: int) -> str:
-    """Start what is missing; a sentence where nothing is."""
-    kept = {name: value for name, value in settings.values().items() if name not in DECIDED}
-    config, plan = make_frontier(
-        RunConfig.make(kept, policy="none"), arms, loads, repeats, block, learn=learn
-    )
+def _start(arms: list[str], loads: list[int], repeats: int, block: str, learn: int) -> None:
+    """Start what is missing, or say that nothing is."""
+    config, plan = make_frontier(base_config(), arms, loads, repeats, block, learn=learn)
     rest = host.lab().plan_frontier(config, plan)["plan"]
     if rest is None:
-        return "Every repeat of this frontier is there already: ask for more repeats."
-    host.start(config, msgspec.convert(rest, Experiment))
-    return ""
+        st.info("Every repeat of this frontier is there already: ask for more repeats.")
+        return
+    shown.start(config, msgspec.convert(rest, Experiment))
+    st.rerun()

@@ -1,8 +1,10 @@
 """Preflight on a page: a published system or a command of the reader's own, and what vLLM would say to it."""
 
+from collections.abc import Sequence
+
 import streamlit as st
 
-from avlab.errors import is_ours
+from avlab.ui.refusals import refusals
 from avlab.vllm import SERVED
 from avlab.vllm.doctor import Finding, Traffic, examine
 from avlab.vllm.doctor.look import KNOWN, checkpoint_of, installed_version, machine_here, machine_named
@@ -27,26 +29,24 @@ def form() -> ServeLine | None:
     line = _line(chosen)
     if line is None:
         return None
-    try:
+    with refusals():
         machine = machine_here() if gpu == HERE else machine_named(gpu)
         known = "" if chosen == OWN else preset(chosen).model_type
         checkpoint = checkpoint_of(line.model, line.speculative.get("model"), known)
         settings = from_line(line, installed_version() or SERVED)
-        findings = examine(settings, machine, checkpoint, Traffic())
-    except Exception as error:
-        if not is_ours(error):
-            raise
-        st.error(str(error))
-        return line
+        _tell(examine(settings, machine, checkpoint, Traffic()), machine.described)
+    return line
+
+
+def _tell(findings: Sequence[Finding], machine: str) -> None:
     refused = sum(finding.verdict == "refuses" for finding in findings)
     st.markdown(
-        f"**{refused} of {len(findings)} would refuse** on {machine.described}."
+        f"**{refused} of {len(findings)} would refuse** on {machine}."
         if refused
-        else f"**Nothing here refuses** on {machine.described}."
+        else f"**Nothing here refuses** on {machine}."
     )
     for finding in findings:
         st.markdown(_told(finding))
-    return line
 
 
 def _line(chosen: str) -> ServeLine | None:
@@ -64,13 +64,9 @@ def _line(chosen: str) -> ServeLine | None:
     )
     if not text.strip():
         return None
-    try:
+    with refusals():
         return ServeLine.parse(text.replace("\\\n", " "))
-    except Exception as error:
-        if not is_ours(error):
-            raise
-        st.error(str(error))
-        return None
+    return None
 
 
 def _told(finding: Finding) -> str:

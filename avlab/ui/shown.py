@@ -8,9 +8,11 @@ import streamlit as st
 from streamlit.runtime.scriptrunner import StopException
 
 from avlab.config import arrival_shown
-from avlab.errors import is_ours
 from avlab.ui import formats, host
+from avlab.ui.refusals import refusals
 from avlab.vllm.attach_config import AttachConfig
+from avlab.workers.kinds import Config
+from avlab.workers.messages import Experiment
 from store import queries
 
 TICK_SECONDS = 1.0  # of a live run
@@ -81,6 +83,12 @@ def pick(run: str, newest: bool) -> None:
 def follow() -> None:
     """Show the newest run from now on."""
     st.session_state.follow = True
+
+
+def start(config: Config, experiment: Experiment | None = None) -> None:
+    """Start a run, or the A/B of a plan, and show it from now on. Raises WorkerError."""
+    host.start(config, experiment)
+    follow()
 
 
 def page(
@@ -166,12 +174,8 @@ def tick(draw: Callable[[], None], shown: Shown) -> None:
     """Draw, and again every second while the run is live. Errors of ours are said in their sentence."""
 
     def drawn() -> None:
-        try:
+        with refusals():
             draw()
-        except Exception as error:
-            if not is_ours(error):
-                raise
-            st.error(str(error))
 
     st.fragment(drawn, run_every=TICK_SECONDS if shown.live else None, key=f"tick-{draw.__name__}")()
 

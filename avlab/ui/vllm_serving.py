@@ -1,13 +1,14 @@
 """The form that starts a run served by vLLM, on the command that the page examines."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import streamlit as st
 
-from avlab.config import DEFAULT_ARRIVAL, ConfigError
-from avlab.errors import is_ours
+from avlab.config import DEFAULT_ARRIVAL
 from avlab.experiments.plan import MOST_ROUNDS, make_plan
 from avlab.ui import host, shown
+from avlab.ui.refusals import refusals
 from avlab.vllm.doctor.look import installed_version
 from avlab.vllm.serve_line import ServeLine
 from avlab.vllm.serving_config import VllmConfig
@@ -46,10 +47,11 @@ def form(line: ServeLine | None) -> None:
     ready = not busy and not missing
     if st.button("Serve", type="primary", key="vllm-start", icon=":material/play_arrow:", disabled=not ready):
         values = {"serve": line.shell(), "workload": workload, "temperature": temperature, "engines": engines}
-        if arms.strip():
-            _start(values, arms.split(","), int(rounds), int(requests))
-        else:
-            _start(values | {"arrival": arrival, "policy": policy.strip()})
+        with refusals():
+            if arms.strip():
+                _start(values, arms.split(","), int(rounds), int(requests))
+            else:
+                _start(values | {"arrival": arrival, "policy": policy.strip()})
     if missing:
         st.caption(
             "vLLM is not installed beside this dashboard: on a machine with a GPU, `make run GPU=1` starts it with "
@@ -60,21 +62,13 @@ def form(line: ServeLine | None) -> None:
     st.caption(WITHIN)
 
 
-def _start(values: dict, arms: Sequence[str] = (), rounds: int = 0, requests: int = 0) -> None:
+def _start(values: dict[str, Any], arms: Sequence[str] = (), rounds: int = 0, requests: int = 0) -> None:
     """Start the run, or the A/B of these arms, and show its page."""
-    try:
-        config, plan = VllmConfig.make(values), None
-        if arms:
-            design = "isolated" if config.engines else "switchback"
-            config, plan = make_plan(config, arms, concurrency=requests, rounds=rounds, design=design)
-        host.start(config, plan)
-    except ConfigError as error:
-        for sentence in error.sentences:
-            st.error(sentence)
-    except Exception as error:
-        if not is_ours(error):
-            raise
-        st.error(str(error))
+    config = VllmConfig.make(values)
+    if arms:
+        design = "isolated" if config.engines else "switchback"
+        shown.start(*make_plan(config, arms, concurrency=requests, rounds=rounds, design=design))
+        st.switch_page("pages/ab.py")
     else:
-        shown.follow()
-        st.switch_page("pages/ab.py" if arms else "pages/live.py")
+        shown.start(config)
+        st.switch_page("pages/live.py")
