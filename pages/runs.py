@@ -1,5 +1,8 @@
 """Runs: all that was recorded, side by side; notes, files, deletion."""
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import streamlit as st
 
 from avlab.config import arrival_shown
@@ -10,19 +13,36 @@ from avlab.ui.refusals import refusals
 from store import queries, retention, sql_box
 from store.tables import TABLES
 
-MOST = 5
+MOST = 5  # runs that are compared at once
+Run = Mapping[str, Any]  # a row of `queries.runs`
 
-st.markdown("## Runs")
-st.markdown(
-    "<p class='avlab-question'>Which run did better, and under which settings?</p>", unsafe_allow_html=True
-)
-with host.connection() as con:
-    runs = queries.runs(con)
 
-if not runs:
-    st.info("Nothing was recorded yet. Press **Start** in the sidebar, or import a run below.")
-else:
-    table = [
+def draw() -> None:
+    st.markdown("## Runs")
+    st.markdown(
+        "<p class='avlab-question'>Which run did better, and under which settings?</p>",
+        unsafe_allow_html=True,
+    )
+    with host.connection() as con:
+        runs = queries.runs(con)
+    if runs:
+        ticked = table(runs)
+        if len(ticked) > 1:
+            side_by_side(ticked)
+        elif ticked:
+            single(ticked[0], newest=ticked[0]["run_id"] == runs[0]["run_id"])
+        with st.expander("Ask in SQL", icon=":material/database:"):
+            ask(st.session_state.get("run") or runs[0]["run_id"])
+        with st.expander("Keep only what is needed", icon=":material/auto_delete:"):
+            keep(runs)
+    else:
+        st.info("Nothing was recorded yet. Press **Start** in the sidebar, or import a run below.")
+    import_one()
+
+
+def table(runs: Sequence[Run]) -> list[Run]:
+    """A row a run; returns those that are ticked."""
+    rows = [
         {
             "run": run["run_id"][-8:],
             "started": formats.moment(run["started"]),
@@ -39,111 +59,128 @@ else:
         for run in runs
     ]
     chosen = st.dataframe(
-        table, hide_index=True, on_select="rerun", selection_mode="multi-row", key="runs-table",
-        height=min(420, 38 + 35 * len(table)),
+        rows, hide_index=True, on_select="rerun", selection_mode="multi-row", key="runs-table",
+        height=min(420, 38 + 35 * len(rows)),
     )  # fmt: skip
     st.caption(f"Tick up to {MOST} runs to compare them, or one to note, export or delete it.")
-    ticked = [runs[row] for row in chosen.selection.rows[:MOST]]
-    if len(ticked) > 1:
-        with host.connection() as con:
-            summaries = [queries.run_summary(con, run["run_id"]) for run in ticked]
-        for summary in summaries:
-            summary["label"] = f"{summary['run_id'][-8:]} {summary['policy']}"
-        pinned = st.selectbox("Baseline", [summary["label"] for summary in summaries])
-        baseline = next(summary for summary in summaries if summary["label"] == pinned)
-        left, right = st.columns([2, 3])
-        with left:
-            chart(
-                compare.frontier(summaries), "frontier", "Throughput against interactivity",
-                "Up and to the right is better. Runs under different loads are not comparable by one axis alone.",
-            )  # fmt: skip
-        with right:
-            st.markdown("#### Side by side")
-            st.dataframe(
-                compare.against(summaries, baseline), hide_index=True,
-                column_config={
-                    "against baseline, %": st.column_config.NumberColumn(format="%+.1f"),
-                    **{
-                        name: st.column_config.NumberColumn(title, format="%.3f")
-                        for name, title in compare.MEASURES.items()
-                    },
-                },
-            )  # fmt: skip
-            st.caption(
-                "One run against another is an anecdote: only alternating blocks in one process settle an A/B."
-            )
-    elif ticked:
-        run = ticked[0]
-        st.markdown(f"#### Run `{run['run_id']}`")
-        one, two, three, four = st.columns(4)
-        newest = run["run_id"] == runs[0]["run_id"]
-        one.button("Show on every page", on_click=shown.pick, args=(run["run_id"], newest), width="stretch")
-        form = two.selectbox("Export as", ["parquet", "csv"], label_visibility="collapsed")
-        three.download_button(
-            f"Export as {form}", data=lambda: transfer.exported(run["run_id"], form),
-            file_name=f"avlab-{run['run_id']}.zip", mime="application/zip", width="stretch",
+    return [runs[row] for row in chosen.selection.rows[:MOST]]
+
+
+def side_by_side(ticked: Sequence[Run]) -> None:
+    """Several runs against the one that is chosen as their baseline."""
+    with host.connection() as con:
+        summaries = [queries.run_summary(con, run["run_id"]) for run in ticked]
+    for summary in summaries:
+        summary["label"] = f"{summary['run_id'][-8:]} {summary['policy']}"
+    pinned = st.selectbox("Baseline", [summary["label"] for summary in summaries])
+    baseline = next(summary for summary in summaries if summary["label"] == pinned)
+    left, right = st.columns([2, 3])
+    with left:
+        chart(
+            compare.frontier(summaries), "frontier", "Throughput against interactivity",
+            "Up and to the right is better. Runs under different loads are not comparable by one axis alone.",
         )  # fmt: skip
-        with four.popover("Delete", width="stretch"):
-            st.markdown("The run disappears from every list. Its space is regained when the dashboard ends.")
-            if st.button("Delete this run", type="primary"):
-                with refusals():
-                    with host.connection() as con:
-                        retention.delete_run(con, run["run_id"])
-                    host.deleted()
-                    st.rerun()
-        transfer.report_button(run["run_id"])
-        with st.form("note", clear_on_submit=True, border=False):
-            text = st.text_input("Note", placeholder="What is worth remembering of this run?")
-            if st.form_submit_button("Add the note") and text.strip():
-                with host.connection() as con:
-                    retention.add_note(con, run["run_id"], text)
-                st.rerun()
-
-if runs:
-    with st.expander("Ask in SQL", icon=":material/database:"):
-        on_show = st.session_state.get("run") or runs[0]["run_id"]
+    with right:
+        st.markdown("#### Side by side")
+        st.dataframe(
+            compare.against(summaries, baseline), hide_index=True,
+            column_config={
+                "against baseline, %": st.column_config.NumberColumn(format="%+.1f"),
+                **{
+                    name: st.column_config.NumberColumn(title, format="%.3f")
+                    for name, title in compare.MEASURES.items()
+                },
+            },
+        )  # fmt: skip
         st.caption(
-            f"One SELECT over the run on show (`{on_show[-8:]}`), on a copy of it, without files or network. Tables: "
-            + ", ".join(f"`{name}`" for name in TABLES)
+            "One run against another is an anecdote: only alternating blocks in one process settle an A/B."
         )
-        with st.form("sql", border=False):
-            sql = st.text_area(
-                "SQL", "SELECT step, tokens, budget, verify_ms FROM steps ORDER BY step DESC LIMIT 20"
-            )
-            asked = st.form_submit_button("Ask")
-        if asked:
-            with refusals():
-                with host.connection() as con:
-                    found = sql_box.ask(con, on_show, sql)
-                st.dataframe(
-                    [dict(zip(found["columns"], row, strict=True)) for row in found["rows"]], hide_index=True
-                )
-                if found["cut"]:
-                    st.caption(f"The first {sql_box.MOST_ROWS:,} rows.")
-    with st.expander("Keep only what is needed", icon=":material/auto_delete:"):
-        left, right = st.columns(2)
-        days = left.number_input(
-            "Delete runs older than (days)", min_value=1, value=None, placeholder="any age"
-        )
-        size = right.number_input("Keep the file below (MB)", min_value=1, value=None, placeholder="any size")
-        if days or size:
-            with host.connection() as con:
-                gone = retention.expired(con, days, None if size is None else int(size * 1e6))
-            st.markdown(
-                f"{len(gone)} of {len(runs)} runs would go: the oldest first, never the newest or a live one."
-            )
-            if gone and st.button(f"Delete {len(gone)} runs", type="primary"):
-                with host.connection() as con:
-                    for old in gone:
-                        retention.delete_run(con, old)
-                host.deleted()
-                st.rerun()
 
-st.markdown("#### Import a run that was exported elsewhere")
-file = st.file_uploader("A zip file of an exported run", type="zip", label_visibility="collapsed")
-if file is not None and st.session_state.get("imported") != file.file_id:
+
+def single(run: Run, newest: bool) -> None:
+    """What can be done with one run: show, export, delete, report, note."""
+    st.markdown(f"#### Run `{run['run_id']}`")
+    one, two, three, four = st.columns(4)
+    one.button("Show on every page", on_click=shown.pick, args=(run["run_id"], newest), width="stretch")
+    form = two.selectbox("Export as", ["parquet", "csv"], label_visibility="collapsed")
+    three.download_button(
+        f"Export as {form}", data=lambda: transfer.exported(run["run_id"], form),
+        file_name=f"avlab-{run['run_id']}.zip", mime="application/zip", width="stretch",
+    )  # fmt: skip
+    with four.popover("Delete", width="stretch"):
+        st.markdown("The run disappears from every list. Its space is regained when the dashboard ends.")
+        if st.button("Delete this run", type="primary"):
+            with refusals():
+                delete([run["run_id"]])
+    transfer.report_button(run["run_id"])
+    with st.form("note", clear_on_submit=True, border=False):
+        text = st.text_input("Note", placeholder="What is worth remembering of this run?")
+        if st.form_submit_button("Add the note") and text.strip():
+            with host.connection() as con:
+                retention.add_note(con, run["run_id"], text)
+            st.rerun()
+
+
+def delete(runs: Sequence[str]) -> None:
+    """Delete runs by their ids, and draw the page without them. Raises StoreError."""
+    with host.connection() as con:
+        for run in runs:
+            retention.delete_run(con, run)
+    host.deleted()
+    st.rerun()
+
+
+def ask(run: str) -> None:
+    """A question in SQL about one run."""
+    st.caption(
+        f"One SELECT over the run on show (`{run[-8:]}`), on a copy of it, without files or network. Tables: "
+        + ", ".join(f"`{name}`" for name in TABLES)
+    )
+    with st.form("sql", border=False):
+        sql = st.text_area(
+            "SQL", "SELECT step, tokens, budget, verify_ms FROM steps ORDER BY step DESC LIMIT 20"
+        )
+        asked = st.form_submit_button("Ask")
+    if not asked:
+        return
     with refusals():
-        imported = transfer.imported(file.getvalue())
+        with host.connection() as con:
+            found = sql_box.ask(con, run, sql)
+        st.dataframe(
+            [dict(zip(found["columns"], row, strict=True)) for row in found["rows"]], hide_index=True
+        )
+        if found["cut"]:
+            st.caption(f"The first {sql_box.MOST_ROWS:,} rows.")
+
+
+def keep(runs: Sequence[Run]) -> None:
+    """Deletes runs by their age and by the file's size."""
+    left, right = st.columns(2)
+    days = left.number_input("Delete runs older than (days)", min_value=1, value=None, placeholder="any age")
+    size = right.number_input("Keep the file below (MB)", min_value=1, value=None, placeholder="any size")
+    if not (days or size):
+        return
+    with host.connection() as con:
+        gone = retention.expired(con, days, None if size is None else int(size * 1e6))
+    st.markdown(
+        f"{len(gone)} of {len(runs)} runs would go: the oldest first, never the newest or a live one."
+    )
+    if gone and st.button(f"Delete {len(gone)} runs", type="primary"):
+        with refusals():
+            delete(gone)
+
+
+def import_one() -> None:
+    """A run from a file that was exported elsewhere."""
+    st.markdown("#### Import a run that was exported elsewhere")
+    file = st.file_uploader("A zip file of an exported run", type="zip", label_visibility="collapsed")
+    if file is None or st.session_state.get("imported") == file.file_id:
+        return
+    with refusals():
+        run = transfer.imported(file.getvalue())
         st.session_state["imported"] = file.file_id
-        shown.pick(imported, False)
+        shown.pick(run, False)
         st.rerun()
+
+
+draw()

@@ -15,51 +15,10 @@ def form() -> None:
     with host.connection() as con:
         seen = st.session_state.get("run") in queries.experiment_runs(con)
     with st.expander("Set up an A/B", expanded=not busy and not seen, icon=":material/science:"):
-        known = list(dict.fromkeys(["adaptive", "fixed:5", "none", *settings.SUGGESTED["policy"]]))
-        arms = st.multiselect(
-            "Arms", known, default=["adaptive", "fixed:5", "none"], key="ab-arms", accept_new_options=True,
-            help="Policies to compare. Type others, such as fixed:1 or verify:3.",
-        )  # fmt: skip
-        left, middle, right = st.columns(3)
-        baseline = left.selectbox(
-            "Baseline", arms, index=_first_fixed(arms), key="ab-baseline", help="What ratios are against."
-        )
-        concurrency = middle.number_input("Requests under way", 1, 4096, 16, key="ab-concurrency")
-        rounds = right.number_input(
-            "Rounds",
-            1,
-            2000,
-            30,
-            key="ab-rounds",
-            help="Look, and stop, whenever you like; more rounds narrow it.",
-        )
-        design = (
-            st.segmented_control("Design", list(DESIGNS), default="switchback", key="ab-design")
-            or "switchback"
-        )
-        st.caption(f"**{design.capitalize()}.** {DESIGNS[design]}")
-        left, middle, right = st.columns(3)
-        block = left.text_input(
-            "Block",
-            DEFAULT_BLOCKS[design],
-            key=f"ab-block-{design}",
-            help="Length of a counted block: 40steps, 2s.",
-        )
-        washout = middle.number_input(
-            "Wash-out (steps)",
-            1,
-            1000,
-            4,
-            key="ab-washout",
-            help="Steps after each switch that are not counted.",
-        )
-        learn = right.number_input(
-            "Learning (steps)", 0, 100_000, 200, key="ab-learn",
-            help="What each adaptive arm serves before the first round, so that it does not begin knowing nothing.",
-        )  # fmt: skip
+        arms, baseline, concurrency, rounds = _arms()
+        design, block, washout, learn = _blocks()
         given = settings.values()
-        workload = given.get("workload", "mixed")
-        temperature = float(given.get("temperature", 1.0))
+        workload, temperature = given.get("workload", "mixed"), float(given.get("temperature", 1.0))
         st.caption(
             f"Traffic: {workload}, temperature {temperature:g}, and all else as in Settings (sidebar)."
         )
@@ -68,13 +27,53 @@ def form() -> None:
         ):
             with refusals():
                 config, plan = make_plan(
-                    base_config(), arms, baseline, int(concurrency), int(rounds), design, block, int(washout),
-                    int(learn),
-                )  # fmt: skip
+                    base_config(), arms, baseline, concurrency, rounds, design, block, washout, learn
+                )
                 shown.start(config, plan)
                 st.rerun()
         if busy:
             st.caption("A worker is serving: stop it in the sidebar before another A/B.")
+
+
+def _arms() -> tuple[list[str], str | None, int, int]:
+    """What is compared: arms, baseline, requests under way, rounds."""
+    known = list(dict.fromkeys(["adaptive", "fixed:5", "none", *settings.SUGGESTED["policy"]]))
+    arms = st.multiselect(
+        "Arms", known, default=["adaptive", "fixed:5", "none"], key="ab-arms", accept_new_options=True,
+        help="Policies to compare. Type others, such as fixed:1 or verify:3.",
+    )  # fmt: skip
+    left, middle, right = st.columns(3)
+    baseline = left.selectbox(
+        "Baseline", arms, index=_first_fixed(arms), key="ab-baseline", help="What ratios are against."
+    )
+    concurrency = middle.number_input("Requests under way", 1, 4096, 16, key="ab-concurrency")
+    rounds = right.number_input(
+        "Rounds", 1, 2000, 30, key="ab-rounds",
+        help="Look, and stop, whenever you like; more rounds narrow it.",
+    )  # fmt: skip
+    return arms, baseline, int(concurrency), int(rounds)
+
+
+def _blocks() -> tuple[str, str, int, int]:
+    """How it is compared: design, length of a block, steps of wash-out and of learning."""
+    design = (
+        st.segmented_control("Design", list(DESIGNS), default="switchback", key="ab-design") or "switchback"
+    )
+    st.caption(f"**{design.capitalize()}.** {DESIGNS[design]}")
+    left, middle, right = st.columns(3)
+    block = left.text_input(
+        "Block", DEFAULT_BLOCKS[design], key=f"ab-block-{design}",
+        help="Length of a counted block: 40steps, 2s.",
+    )  # fmt: skip
+    washout = middle.number_input(
+        "Wash-out (steps)", 1, 1000, 4, key="ab-washout",
+        help="Steps after each switch that are not counted.",
+    )  # fmt: skip
+    learn = right.number_input(
+        "Learning (steps)", 0, 100_000, 200, key="ab-learn",
+        help="What each adaptive arm serves before the first round, so that it does not begin knowing nothing.",
+    )  # fmt: skip
+    return design, block, int(washout), int(learn)
 
 
 def base_config() -> RunConfig:

@@ -5,7 +5,7 @@ import streamlit as st
 
 from avlab.audit import RowsProcess
 from avlab.figures import bias as figures
-from avlab.teaching.cases import LARGEST, bias, check_pair, parse_distribution, random_rows, typed
+from avlab.teaching.cases import LARGEST, Bias, bias, check_pair, parse_distribution, random_rows, typed
 from avlab.teaching.real_rows import Rows, recorded
 from avlab.teaching.rules import KINDS, CaseError, parse_rule
 from avlab.teaching.scenes import LETTERS
@@ -71,10 +71,19 @@ def draw() -> None:
         case, "Which rules bend the output here?", options, bend, "The others decide by the row."
     ):
         return
-    left, right = st.columns(2)
+    _outputs(target, draft, names, found)
+    _table(found)
+    if way != "by chance":
+        _over_thresholds(target, draft, cut)
+    lesson.formulas(FORMULAS)
+
+
+def _outputs(target: np.ndarray, draft: np.ndarray, names: list[str], found: dict[str, Bias]) -> None:
+    """What comes out under the worst rule and under those of the row, beside the rows themselves."""
     worst = max(
-        (name for name in found if not rules[name].sound), key=lambda name: found[name].total_variation
+        (name for name in found if not found[name].sound), key=lambda name: found[name].total_variation
     )
+    left, right = st.columns(2)
     with left:
         chart(
             figures.outputs(
@@ -92,19 +101,18 @@ def draw() -> None:
             figures.rows(names, target, draft),
             "any-rows", "The rows", "Acceptance lives where both bars are: it is the mass that they share.",
         )  # fmt: skip
-    _table(found)
-    if way != "by chance":
-        curves: dict[str, tuple[np.ndarray, bool]] = {
-            kind.name: (_curve(target, draft, name), kind.sound)
-            for name, kind in KINDS.items()
-            if not kind.sound
-        }
-        curves["every rule of the row"] = (_curve(target, draft, "maximum"), True)
-        chart(
-            figures.over_thresholds(THRESHOLDS, curves, cut), "any-curves", "The same for every threshold",
-            "At 0 everything is verified and nothing is bent. Above it the red lines show what each cut costs.",
-        )  # fmt: skip
-    lesson.formulas(FORMULAS)
+
+
+def _over_thresholds(target: np.ndarray, draft: np.ndarray, cut: float) -> None:
+    """How bias grows with the threshold, rule by rule; cut: the chosen one."""
+    curves: dict[str, tuple[np.ndarray, bool]] = {
+        kind.name: (_curve(target, draft, name), kind.sound) for name, kind in KINDS.items() if not kind.sound
+    }
+    curves["every rule of the row"] = (_curve(target, draft, "maximum"), True)
+    chart(
+        figures.over_thresholds(THRESHOLDS, curves, cut), "any-curves", "The same for every threshold",
+        "At 0 everything is verified and nothing is bent. Above it the red lines show what each cut costs.",
+    )  # fmt: skip
 
 
 def _rows(source: str) -> tuple[np.ndarray, np.ndarray, list[str]]:
@@ -157,7 +165,7 @@ def _curve(target: np.ndarray, draft: np.ndarray, kind: str) -> np.ndarray:
     return np.array([bias(target, draft, parse_rule(f"{kind}:{t:g}")).total_variation for t in THRESHOLDS])
 
 
-def _table(found) -> None:
+def _table(found: dict[str, Bias]) -> None:
     rows = [
         {
             "rule": name,
