@@ -35,7 +35,7 @@ def draw() -> None:
             return
         version = (shown.live, len(queries.rounds(con, shown.run)))  # only whole rounds count
         answer = host.feed(shown.run).as_of("ab", version, lambda: analyse(con, shown.run))
-    done, plan = answer["rounds"], answer["plan"]
+    plan = answer["plan"]
     length = f"{plan['length']:g} {plan['unit']}"
     st.markdown(
         f"**{plan['design']}** · {len(plan['arms'])} arms, {plan['concurrency']} requests, blocks of {length} after "
@@ -45,11 +45,7 @@ def draw() -> None:
     if shown.description["kind"] == VllmConfig.kind:
         st.caption(ENGINES if shown.description["config"]["engines"] else WITHIN)
     if shown.live:
-        learning = not done and not answer["dropped"] and plan["learn"]
-        st.progress(
-            min(done / plan["rounds"], 1.0),
-            text=f"{done} of {plan['rounds']} rounds" + (" (adaptive arms learn first)" if learning else ""),
-        )
+        progress(answer)
     for sentence in answer["verdicts"]:
         st.markdown(f"##### {sentence}" if sentence == answer["verdicts"][0] else sentence)
     for reason in answer["why"]:
@@ -68,6 +64,20 @@ def draw() -> None:
         "Ratios are taken within rounds, and are not quite the quotients of tokens/s. *watched* holds however often "
         "you look; *planned* only for one look at the end of a planned number of rounds. " + _until(answer)
     )
+    reasons(answer)
+
+
+def progress(answer: dict) -> None:
+    done, plan = answer["rounds"], answer["plan"]
+    learning = not done and not answer["dropped"] and plan["learn"]
+    st.progress(
+        min(done / plan["rounds"], 1.0),
+        text=f"{done} of {plan['rounds']} rounds" + (" (adaptive arms learn first)" if learning else ""),
+    )
+
+
+def reasons(answer: dict) -> None:
+    """Where the time goes, and what becomes of draft tokens, by arm."""
     left, right = st.columns(2)
     with left:
         chart(

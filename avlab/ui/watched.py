@@ -1,9 +1,13 @@
 """The Live page of a server that is only watched: what its counters tell, and what they do not."""
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import streamlit as st
 
 from avlab.figures import live
 from avlab.figures import watched as figures
+from avlab.figures.base import Columns
 from avlab.ui import formats, host
 from avlab.ui.chart import chart
 from avlab.ui.events import events_table
@@ -17,26 +21,30 @@ def draw(shown: Shown, seconds: float | None) -> None:
     with host.connection() as con:
         samples = within(feed.engine_samples(con), seconds)
     steps = within(feed.steps, seconds)
-    numbers = figures.headline(samples)
     about = shown.description["machine"]
+    _headline(samples)
+    sentences = cannot_know(about.get("adaptive"), shown.K > 0, bool(about.get("told")))
+    st.info("\n\n".join(sentences), icon=":material/visibility_off:")
+    _charts(samples, steps, feed.blocks)
+    _engines(samples)
+    events_table(feed.events)
 
+
+def _headline(samples: Columns) -> None:
+    numbers = figures.headline(samples)
     top = st.columns(4)
     top[0].metric("Throughput", formats.number(numbers["tokens_per_s"], 1, "tokens/s"))
     top[1].metric("Between outputs", formats.number(numbers["later_output_ms"], 1, "ms"))
     top[2].metric("Engine steps", formats.number(numbers["engine_steps_per_s"], 1, "a second"))
     running, waiting = (formats.number(numbers[name], 0) for name in ("running", "waiting"))
     top[3].metric("Running, waiting", f"{running}, {waiting}")
-    sentences = cannot_know(about.get("adaptive"), shown.K > 0, bool(about.get("told")))
-    st.info("\n\n".join(sentences), icon=":material/visibility_off:")
 
+
+def _charts(samples: Columns, steps: Columns, blocks: Sequence[Mapping[str, Any]]) -> None:
     left, right = st.columns(2)
     with left:
-        chart(
-            live.throughput(steps, feed.blocks),
-            "throughput",
-            "Throughput",
-            "Output tokens of all requests together.",
-        )
+        about = "Output tokens of all requests together."
+        chart(live.throughput(steps, blocks), "throughput", "Throughput", about)
     with right:
         chart(
             figures.latency(samples), "latency", "Latency",
@@ -59,16 +67,14 @@ def draw(shown: Shown, seconds: float | None) -> None:
     left, right = st.columns(2)
     with left:
         chart(
-            live.tokens_per_step(steps, feed.blocks), "tokens-per-step", "Tokens per step",
+            live.tokens_per_step(steps, blocks), "tokens-per-step", "Tokens per step",
             "Output tokens for each output of a request: 1 is what decoding without drafts gives.",
         )  # fmt: skip
     with right:
         chart(live.queue(steps), "queue", "Requests", "Requests that the engines run, and those that wait.")
-    _engines(samples)
-    events_table(feed.events)
 
 
-def _engines(samples) -> None:
+def _engines(samples: Columns) -> None:
     rows = figures.engines(samples)
     if len(rows) > 1:
         st.markdown("#### Engines")

@@ -59,15 +59,23 @@ def draw() -> None:
         f"({q:g}, {1 - q:g}):"  # fmt: skip
     if not lesson.revealed(f"two-{p}-{q}-{t}", asked, options, [right], _why(drawn, greedy)):
         return
-    left, right_column = st.columns([2, 3])
+    _outcome(target, draft, t, drawn, maximum, _why(drawn, greedy))
+    st.markdown("#### Draws that converge")
+    _draws(target, draft, t, drawn, maximum)
+    lesson.formulas(FORMULAS)
+
+
+def _outcome(target: np.ndarray, draft: np.ndarray, t: float, drawn: Bias, maximum: Bias, why: str) -> None:
+    """The bars under both rules, and the tree of the one that is chosen."""
+    left, right = st.columns([2, 3])
     with left:
         chart(
             figures.outputs(
                 NAMES, target, [("drawn token's q", drawn.output, False), ("maximum of q", maximum.output, True)]
             ),
-            "two-bars", "What comes out, exactly", _why(drawn, greedy),
+            "two-bars", "What comes out, exactly", why,
         )  # fmt: skip
-    with right_column:
+    with right:
         kind = st.segmented_control(
             "Tree of",
             ["drawn token's q", "maximum of q"],
@@ -81,9 +89,6 @@ def draw() -> None:
             figures.tree(found, NAMES), "two-tree", "Where the probability goes",
             "From left to right: what is drafted, whether it is verified and kept, what comes out. " + _sums(found),
         )  # fmt: skip
-    st.markdown("#### Draws that converge")
-    _draws(target, draft, t, drawn, maximum)
-    lesson.formulas(FORMULAS)
 
 
 def _why(drawn: Bias, greedy: bool) -> str:
