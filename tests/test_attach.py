@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
+from vllm_records import ABOUT, record
 from vllm_stand_in import metrics_text, serving
 
 from avlab.cli import app
@@ -452,3 +453,72 @@ def test_conditional_acceptance_is_told_only_where_every_interval_tells_it(tmp_p
     for row in told["positions"]:
         assert row["scheduled"] is row["labelled"] is row["conditional_acceptance"] is None
     assert told["watched"]["accepted_per_scheduled"] == pytest.approx(40 / 61)
+
+
+class Extension:
+    """A server's worker extension: answers /collective_rpc. steps: made so far."""
+
+    def __init__(self):
+        self.steps, self.asked = 4, []
+
+    def __call__(self, body):
+        order = json.loads(body)
+        self.asked.append((order["method"], *order["args"]))
+        if order["method"] == "avlab_begin":
+            return json.dumps({"results": [ABOUT | {"adaptive": True, "clock": time.monotonic()}]})
+        after = order["args"][0]
+        found = record(range(after + 1, self.steps), refits=(1,), counts=8, next=self.steps)
+        return json.dumps({"results": [found]})
+
+
+def test_with_the_extension_everything_is_told():
+    with serving() as server:
+        server.answers["/metrics"] = metrics_text(10, drafts=5, by_position=(3, 1, 0), K=3)
+        extension = server.answers["/collective_rpc"] = Extension()
+        desk = Desk(AttachConfig(url=server.url, requests=None, duration=3.0))
+
+        def more(waits):
+            extension.steps += 2
+            server.answers["/metrics"] = metrics_text(10 + 6 * waits, drafts=5, by_position=(3, 1, 0), K=3)
+
+        desk.after = more
+        Watch(desk).run()
+    (hello,) = desk.of(m.Hello)
+    assert hello.K == 3 and hello.machine["extension"] and hello.machine["adaptive"]
+    steps = desk.steps()
+    assert [step.step for step in steps] == list(range(len(steps))) and len(steps) >= 4
+    assert steps[0].admitted == (2, 1, 0) and steps[0].budget == 3 and steps[0].waiting == 2
+    assert desk.of(m.Refit) and desk.of(m.EngineSample)
+    assert not any("cannot be known" in event.text for event in desk.of(m.Event))
+    assert ("avlab_drain", -1, -1) in extension.asked
+
+
+def test_a_restarted_server_s_extension_is_read_anew():
+    with serving() as server:
+        server.answers["/metrics"] = metrics_text(50, K=3)
+        extension = server.answers["/collective_rpc"] = Extension()
+        desk = Desk(AttachConfig(url=server.url, duration=4.0))
+
+        def more(waits):
+            extension.steps = 10 + 2 * waits if waits < 3 else waits
+            tokens = 50 + 6 * waits if waits < 3 else waits
+            server.answers["/metrics"] = metrics_text(tokens, drafts=waits, K=3)
+
+        desk.after = more
+        Watch(desk).run()
+    assert len(desk.of(m.Block)) == 2
+    numbers = [step.step for step in desk.steps()]
+    assert numbers == sorted(set(numbers))
+
+
+def test_an_extension_that_sees_nothing_leaves_the_counters():
+    with serving() as server:
+        server.answers["/metrics"] = metrics_text(10, drafts=5, by_position=(3, 1, 0), K=3)
+        server.answers["/collective_rpc"] = lambda body: json.dumps({"results": [ABOUT | {"steps": False}]})
+        desk = Desk(AttachConfig(url=server.url, duration=2.0))
+        desk.after = lambda waits: server.answers.update(
+            {"/metrics": metrics_text(10 + waits, drafts=5, K=3)}
+        )
+        Watch(desk).run()
+    (hello,) = desk.of(m.Hello)
+    assert not hello.machine["extension"] and desk.steps()[0].target_tokens is None

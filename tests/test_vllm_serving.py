@@ -5,18 +5,17 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from vllm_records import ABOUT, K, record
 
 from avlab.config import ConfigError
 from avlab.policies import Arm, PolicyError
 from avlab.vllm.drained import Drained
 from avlab.vllm.engine import Iteration, Report, VllmEngine
-from avlab.vllm.extension import REFIT_FIELDS, STEP_FIELDS, VECTORS
 from avlab.vllm.reporting import VllmReporter
 from avlab.vllm.serving_config import VllmConfig
 from avlab.workers import messages as m
 from avlab.workers.kinds import VLLM_PYTHON, command_of, make_config
 
-K = 3
 FIXED = f"vllm serve m --speculative-config.method ngram --speculative-config.num_speculative_tokens {K}"
 ADAPTIVE = f"{FIXED} --speculative-config.enable_adaptive_verification true --max-num-seqs 8"
 
@@ -67,32 +66,6 @@ def test_vllm_may_live_in_another_environment(monkeypatch):
     monkeypatch.setenv(VLLM_PYTHON, "/somewhere/python")
     assert command_of("vllm") == ("/somewhere/python", "-m", "avlab.workers.vllm")
     assert command_of("reference")[0] != "/somewhere/python"
-
-
-def step_row(number, admitted):
-    values = dict.fromkeys(STEP_FIELDS, 1.0) | {
-        "number": number, "time": time.monotonic(), "requests": 2, "prompt_tokens": 0, "target_tokens": 4,
-        "budget": sum(admitted), "emitting": 2, "tokens": 3,
-    }  # fmt: skip
-    vectors = {"scheduled": [2, 2, 1], "admitted": admitted, "accepted": [1, 0, 0], "labelled": [2, 1, 0]}
-    return [values[name] for name in STEP_FIELDS] + [vectors[name] for name in VECTORS]
-
-
-def record(numbers, refits=(), counts=0, **more):
-    found = {
-        "step_fields": [*STEP_FIELDS, *VECTORS],
-        "refit_fields": list(REFIT_FIELDS),
-        "next": max(numbers, default=-1) + 1,
-        "dropped": 0,
-        "steps": [step_row(number, [2, 1, 0]) for number in numbers],
-        "refits_made": [[n, 7, time.monotonic(), 0.5, [0.0] * K, [5] * K, [3] * K] for n in refits],
-        "calibration": {"online": [[0, 64, counts, counts // 2, 0.5 * counts, 0.1, 0.2]] if counts else []},
-        "clock": time.monotonic(),
-    }
-    return found | more
-
-
-ABOUT = {"K": K, "source": "online", "missing": [], "clock": 0.0, "steps": True, "switch": True}
 
 
 def test_a_record_is_told_once_and_from_where_reading_began():

@@ -79,8 +79,9 @@ vllm:spec_decode_num_accepted_tokens_total{{{labels}}} {float(accepted)}
 class StandIn:
     """A server whose answers can be changed while it runs.
 
-    answers: by path, text or (status, text). headers: to send with every answer. key: what it wants. seen: the
-    Authorization headers that came. delay: seconds before it answers, for which `stopping` is waited on.
+    answers: by path, text or (status, text), or a function of a posted body that gives one. headers: to send with every
+    answer. key: what it wants. seen: the Authorization headers that came. delay: seconds before it answers, for
+    which `stopping` is waited on.
     """
 
     def __init__(self):
@@ -96,6 +97,9 @@ class StandIn:
         self.seen.append(authorization)
         self.stopping.wait(self.delay)
         found = self.answers.get(handler.path, (404, "Not Found"))
+        posted = handler.rfile.read(int(handler.headers.get("Content-Length", 0)))
+        if callable(found):
+            found = found(posted)
         status, text = found if isinstance(found, tuple) else (200, found)
         if self.key and authorization != f"Bearer {self.key}":
             status, text = 401, '{"error": "Unauthorized"}'
@@ -116,6 +120,9 @@ def serving(certificate=None, port=0):
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
+            stand_in.answer(self)
+
+        def do_POST(self):
             stand_in.answer(self)
 
         def log_message(self, *_):

@@ -121,8 +121,9 @@ class Watch:
         return about if isinstance(about, dict) and about.get("steps") else None
 
     def _begin_draining(self, about: Mapping[str, Any]) -> None:
-        self.drained = Drained(self.put, self.order.began)
-        self.drained.begin(about, self.server.call("avlab_drain", -1, -1)[0], ARM, self.block)
+        self.drained = Drained(self.put, time.monotonic() - self.order.clock())
+        found = self.server.call("avlab_drain", -1, -1)[0]
+        self.drained.begin(about, found, ARM, self.block, self.order.step)
 
     def _choose_model(self, reading: Reading) -> str:
         models = sorted({model for model, _ in reading.engines})
