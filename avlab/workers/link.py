@@ -151,9 +151,7 @@ class Outbox:
     def _work(self) -> None:
         try:
             self._serve()
-        except (
-            Exception
-        ):  # a fault of ours, such as a frame that cannot be encoded: the worker must not go on mute
+        except Exception:  # a fault of ours, a frame that cannot be encoded: the worker must not go on mute
             traceback.print_exc()
             self.lost = self.lost or "The worker's link failed: the end of its log says where."
             self._arrived.set()
