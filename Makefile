@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 ARGS ?=
 AUDITED := adaptive adaptive:raw fixed:2 maximum:0.2 budget:earlier drawn:0.2 budget:same-step noise:correction
 
-.PHONY: run serve test test-vllm test-vllm-some check soak screenshots setup setup-dev fetch audit bench bench-vllm-env sample-run train-drafter clean
+.PHONY: run serve test test-vllm test-vllm-some check soak screenshots setup setup-dev fetch audit bench bench-vllm-env sample-runs train-drafter clean
 .DEFAULT_GOAL := run
 
 run: fetch            ## the dashboard, on http://127.0.0.1:8501
@@ -82,7 +82,7 @@ $(VENV)/.installed-dev: requirements-dev.txt $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet -r requirements-dev.txt
 	touch $@
 
-sample-run: fetch     ## record the run that ships with the dashboard again
+sample-runs: fetch     ## record the runs that ship with the dashboard again
 	$(BIN)/python -m avlab.sample
 
 clean:                ## remove the environment and what tools left; models and databases stay

@@ -1,66 +1,105 @@
-"""The recorded run that ships with the project, so that every page has something to show before anything was started.
+"""The recorded runs that ship with the project, so that the pages have something to show before anything was started.
 
-`python -m avlab.sample` records it anew with the reference engine (two minutes) and writes it to `avlab/sample_run`.
+`python -m avlab.sample` records them anew with the reference engine (five minutes) and writes them to
+`avlab/sample_runs`, a folder a run.
 """
 
 import contextlib
+import functools
 import json
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from avlab.config import RunConfig
+from avlab.experiments.plan import make_plan
 from avlab.lab import Lab
 from avlab.workers import messages as m
+from avlab.workers.supervisor import WorkerError
 from store import queries, retention
 from store.database import Database
 from store.errors import StoreError
 from store.export import export_run, import_run
 
-FOLDER = Path(__file__).with_name("sample_run")
-SECONDS = 45.0  # under each of the policies
-SETTINGS = {
-    "workload": "drift:code,essays@15s",
-    "arrival": "closed:32",
-    "duration": 3 * SECONDS,
-    "context": 1024,
-}
-NOTE = (
-    "Ships with avlab: adaptive, then four drafts always verified, then adaptive again, on drifting traffic."
-)
+FOLDER = Path(__file__).with_name("sample_runs")
+SECONDS = 45.0  # of drifting traffic under each of the policies
+CONTEXT = 1024  # tokens of a prompt and its answer; more would only take memory
 
 
 def add(database: Database, folder: Path = FOLDER) -> None:
-    """Put the shipped run into a database that has never held one; a damaged copy is left out."""
+    """Put the shipped runs into a database that has never held one; a damaged one is left out."""
     with database.cursor() as con:
         if queries.runs(con) or queries.runs(con, deleted=True):
             return
-    if folder.is_dir():
+    for shipped in sorted(folder.glob("*/")):
         with contextlib.suppress(StoreError):
-            import_run(database, folder)
+            import_run(database, shipped)
+
+
+@functools.cache
+def shipped() -> dict[str, str]:
+    """What each of the shipped runs is, in a sentence, by run id."""
+    found = {}
+    for name, (_, note) in RECORDINGS.items():
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            found[json.loads((FOLDER / name / "manifest.json").read_text())["run_id"]] = note
+    return found
+
+
+def compare(lab: Lab) -> str:
+    """Record a short A/B to its end; its id."""
+    config = RunConfig.make(context=CONTEXT)
+    run = lab.run(*make_plan(config, ["adaptive", "fixed:3", "none"], rounds=12, learn=100))
+    lab.supervisor.wait()
+    return run
+
+
+def drift(lab: Lab) -> str:
+    """Record two changes of policy on drifting traffic; its id."""
+    config = RunConfig.make(
+        workload="drift:code,essays@15s", arrival="closed:32", context=CONTEXT, duration=3 * SECONDS
+    )
+    run = lab.run(config)
+    for arm in ("fixed:4", "adaptive"):
+        while lab.supervisor.status().state != "serving" and not lab.supervisor.wait(0.2):
+            pass
+        lab.supervisor.wait(SECONDS)
+        lab.supervisor.send(m.SetPolicy(arm))
+    lab.supervisor.wait()
+    return run
+
+
+RECORDINGS: dict[
+    str, tuple[Callable[[Lab], str], str]
+] = {  # the last is the newest, which pages show at first
+    "ab": (compare, "An A/B of adaptive, fixed:3 and none."),
+    "drifting": (
+        drift,
+        "Adaptive, then four drafts always verified, then adaptive again, on traffic that turns from code to essays.",
+    ),
+}
 
 
 def make(folder: Path = FOLDER) -> Path:
-    """Record the run and write it to `folder`, in place of what is there."""
+    """Record the runs and write them to `folder`, in place of what is there. Raises WorkerError where one fails."""
     with tempfile.TemporaryDirectory() as parent:
+        made = Path(parent) / "made"
         with Lab(Path(parent) / "lab.duckdb") as lab:
-            run = lab.run(RunConfig.make(SETTINGS))
-            for arm in ("fixed:4", "adaptive"):
-                while lab.supervisor.status().state != "serving" and not lab.supervisor.wait(0.2):
-                    pass
-                lab.supervisor.wait(SECONDS)
-                lab.supervisor.send(m.SetPolicy(arm))
-            lab.supervisor.wait()
-            with lab.database.cursor() as con:
-                config = queries.describe(con, run)["config"] | {"database": "lab.duckdb"}
-                con.execute("UPDATE runs SET config = ? WHERE run = ?::UUID", [json.dumps(config), run])
-                retention.add_note(con, run, NOTE)
-                export_run(con, run, Path(parent) / "out")
+            for name, (record, note) in RECORDINGS.items():
+                run = record(lab)
+                if lab.supervisor.status().error:
+                    raise WorkerError(lab.supervisor.status().error)
+                with lab.database.cursor() as con:
+                    config = queries.describe(con, run)["config"] | {"database": "lab.duckdb"}
+                    con.execute("UPDATE runs SET config = ? WHERE run = ?::UUID", [json.dumps(config), run])
+                    retention.add_note(con, run, f"Ships with avlab. {note}")
+                    export_run(con, run, made / name)
         shutil.rmtree(folder, ignore_errors=True)
-        shutil.copytree(Path(parent) / "out", folder)
+        shutil.copytree(made, folder)
     return folder
 
 
 if __name__ == "__main__":
-    print(f"The sample run is in {make()}.", file=sys.stderr)
+    print(f"The sample runs are in {make()}.", file=sys.stderr)

@@ -136,10 +136,10 @@ def test_a_held_database_is_said_with_its_owner(tmp_path):
     host.close_lab()
 
 
-def test_the_shipped_run_goes_into_an_empty_database_only(database, tmp_path):
+def test_shipped_runs_go_into_an_empty_database_only(database, tmp_path):
     path, finished, _ = database
     with opened(path) as lab, lab.database.cursor() as con:
-        export_run(con, finished, tmp_path / "sample")
+        export_run(con, finished, tmp_path / "sample" / "one")
     with Database(tmp_path / "lab.duckdb") as fresh:
         for _ in range(2):
             sample.add(fresh, tmp_path / "sample")
@@ -151,7 +151,7 @@ def test_the_shipped_run_goes_into_an_empty_database_only(database, tmp_path):
             assert queries.runs(con) == []
     with Database(tmp_path / "other.duckdb") as other:
         sample.add(other, tmp_path / "nowhere")
-        (tmp_path / "sample" / "steps.parquet").write_bytes(b"damaged")
+        (tmp_path / "sample" / "one" / "steps.parquet").write_bytes(b"damaged")
         sample.add(other, tmp_path / "sample")
         with other.cursor() as con:
             assert queries.runs(con) == []

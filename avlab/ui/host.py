@@ -46,7 +46,7 @@ _lock = threading.RLock()
 def open_lab(path: Path | None = None, command: Sequence[str] = REFERENCE, with_sample: bool = False) -> None:
     """Open the lab, or keep the sentence that says why it could not be opened.
 
-    with_sample: put the run that ships with the project into a database that is still empty.
+    with_sample: put the runs that ship with the project into a database that is still empty.
     """
     global _lab, _problem
     with _lock:

@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 import streamlit as st
 from streamlit.runtime.scriptrunner import StopException
 
+from avlab import sample
 from avlab.config import arrival_shown
 from avlab.ui import formats, host
 from avlab.ui.refusals import refusals
@@ -119,6 +120,12 @@ def page(
         description = queries.describe(con, run)
     shown = Shown(run, description, status.alive and status.run == run)
     _line(shown)
+    if run in sample.shipped() and not status.alive:
+        st.info(
+            f"This recorded run ships with avlab, so that there is something to look at. {sample.shipped()[run]} "
+            "Press **Start** in the sidebar for a run of your own.",
+            icon=":material/play_circle:",
+        )
     if shown.watched and not of_watched:
         st.info(
             "This run watches a server somebody else started: its counters do not tell what this page is about. The "

@@ -32,6 +32,7 @@ def sidebar(page):
 def start(page, url):
     page.goto(url)
     page.get_by_role("button", name="Start", exact=True).click()
+    page.get_by_text("live", exact=True).wait_for()  # until then the chart is of a shipped run
     page.wait_for_selector(DRAWN)
 
 

@@ -1,0 +1,105 @@
+"""The runs that ship with the project: they can be imported, every page draws them, and they name no machine."""
+
+import getpass
+import json
+import re
+import socket
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from dashboard import charts, opened, page, said
+
+from avlab import sample
+from avlab.ui import host
+from avlab.ui.shell import PAGES
+
+NAMES = [Path(path).stem for path, *_ in PAGES]
+CHARTS = {
+    "live": 7,
+    "coefficients": 4,
+    "calibration": 6,
+    "budget": 5,
+    "ab": 3,
+}  # of a page with all its charts
+SHIPPED = sorted(sample.RECORDINGS)
+ABSOLUTE = re.compile(r"""(?:^|[\s"'(=:,])(?:/[\w.~-]+){1,}|[A-Za-z]:\\|\\\\\w|~/""")
+MOST_BYTES = 1_500_000
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A lab that was opened for the first time: the ids of the shipped runs, by name."""
+    with opened(tmp_path_factory.mktemp("lab") / "lab.duckdb") as lab:
+        sample.add(lab.database)
+        yield {name: manifest(name)["run_id"] for name in SHIPPED}
+
+
+def manifest(name):
+    return json.loads((sample.FOLDER / name / "manifest.json").read_text())
+
+
+def texts(values):
+    """Every text in what a parquet file holds, within lists and JSON too."""
+    if isinstance(values, str):
+        yield values
+        if values.startswith(("{", "[")):
+            yield from texts(json.loads(values))
+    elif isinstance(values, dict):
+        for name, value in values.items():
+            yield name
+            yield from texts(value)
+    elif isinstance(values, list):
+        for value in values:
+            yield from texts(value)
+
+
+def test_a_new_lab_has_the_shipped_runs_and_shows_the_drifting_one(runs):
+    assert sorted(each.name for each in sample.FOLDER.iterdir()) == SHIPPED
+    listed = host.run_list()
+    assert {run["run_id"] for run in listed} == set(runs.values())
+    assert {run["state"] for run in listed} == {"finished"}
+    app = page()
+    assert runs["drifting"][-8:] in said(app) and charts(app) == CHARTS["live"]
+
+
+@pytest.mark.parametrize("shipped", SHIPPED)
+@pytest.mark.parametrize("name", NAMES)
+def test_every_page_draws_a_shipped_run(name, shipped, runs):
+    app = page(name, runs[shipped])
+    assert not app.exception and not app.main.error
+    if name in CHARTS and (name, shipped) != ("ab", "drifting"):
+        assert charts(app) == CHARTS[name]
+        assert runs[shipped][-8:] in said(app)
+
+
+def test_the_ab_page_leads_from_the_drifting_run_to_the_shipped_ab(runs):
+    app = page("ab", runs["drifting"])
+    next(button for button in app.button if button.label == "Show the last A/B").click().run()
+    assert not app.exception and charts(app) == CHARTS["ab"]
+    assert list(app.dataframe[0].value["arm"]) == ["adaptive", "fixed:3", "none"]
+
+
+@pytest.mark.parametrize("shipped", SHIPPED)
+def test_a_shipped_run_names_no_folder_user_or_machine(shipped):
+    folder = sample.FOLDER / shipped
+    found = {
+        text for file in folder.glob("*.parquet") for text in texts(pa.parquet.read_table(file).to_pylist())
+    }
+    assert "SmolLM2-135M-Instruct" in found  # texts are read at all
+    assert [text for text in found if ABSOLUTE.search(text)] == []
+    about = pa.parquet.read_table(folder / "runs.parquet").to_pylist()[0]["machine"]
+    words = {word.lower() for text in texts(about) for word in re.findall(r"[\w.-]+", text)}
+    assert not words & {getpass.getuser().lower(), socket.gethostname().lower()}
+
+
+@pytest.mark.parametrize(
+    "text", ["/home/ann/lab.duckdb", "in /root", '{"a":"/x/y"}', r"C:\Users\ann", "~/lab"]
+)
+def test_a_folder_in_a_text_is_found(text):
+    assert ABSOLUTE.search(text)
+
+
+def test_the_shipped_runs_are_small():
+    assert sum(file.stat().st_size for file in sample.FOLDER.rglob("*") if file.is_file()) < MOST_BYTES
