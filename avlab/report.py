@@ -61,7 +61,7 @@ for (const [id, figure] of Object.entries(JSON.parse(document.getElementById('fi
   for (const name of Object.keys(figure.layout).filter((name) => /^[xy]axis\\d*$/.test(name)))
     figure.layout[name] = { gridcolor: 'rgba(128,138,150,0.18)', linecolor: 'rgba(128,138,150,0.5)', zeroline: false,
       ...figure.layout[name] };
-  Plotly.newPlot(id, figure.data, figure.layout, { responsive: true, displaylogo: false });
+  Plotly.newPlot(id, figure.data, figure.layout, { responsive: true, displaylogo: false, showSendToCloud: false });
 }
 """
 

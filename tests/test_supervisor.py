@@ -131,6 +131,16 @@ def test_a_worker_killed_while_it_starts_is_a_sentence_that_says_what_to_do(lab)
         assert word in lab.status().error
 
 
+@pytest.mark.parametrize("greeted", [False, True])
+def test_a_stop_that_is_only_sent_ends_a_worker_before_and_after_its_greeting(lab, greeted):
+    begin(lab, "plain" if greeted else "slow to start")
+    until(lambda: steps_seen(lab) > 3 if greeted else lab.status().pid)
+    lab.send(m.Stop())
+    assert greeted or lab.status().state in ("stopping", "ended")
+    assert lab.wait(60)
+    assert (lab.status().outcome, lab.status().error) == ("stopped", "")
+
+
 def test_a_killed_workers_children_go_too(lab):
     begin(lab, "child")
     until(lambda: any(isinstance(f, m.Event) and f.kind == "child" for f in lab.frames))

@@ -29,6 +29,7 @@ const themed = (figure, style) => {
   layout.paper_bgcolor = layout.plot_bgcolor = 'rgba(0,0,0,0)';
   layout.font = { size: 12, ...layout.font, color: text, family: font };
   layout.hoverlabel = { bgcolor: back, bordercolor: 'rgba(128,138,150,0.5)', font: { color: text, family: font } };
+  layout.modebar = { bgcolor: 'rgba(0,0,0,0)', color: 'rgba(128,138,150,0.7)', activecolor: text };
   for (const name of Object.keys(layout)) {
     if (!/^[xy]axis\\d*$/.test(name)) continue;
     const own = layout[name];
@@ -40,6 +41,12 @@ const themed = (figure, style) => {
   return figure;
 };
 
+// a finger that moves over a chart scrolls the page; buttons that could not hide would lie on the legend
+const TOUCH = matchMedia('(hover: none) and (pointer: coarse)').matches;
+const OPTIONS = {
+  responsive: true, displaylogo: false, showSendToCloud: false, displayModeBar: TOUCH ? false : 'hover',
+  modeBarButtonsToRemove: ['lasso2d', 'select2d', 'autoScale2d'],
+};
 const ONE_ROW = 30;  // pixels of a legend of one row
 const PHONE = 640;  // widest page where charts stand under each other
 
@@ -84,10 +91,8 @@ export default function draw({ data, parentElement }) {
   div.style.minHeight = parsed.layout.height + 'px';
   load().then((Plotly) => {
     const figure = themed(parsed, style);
-    Plotly.react(div, figure.data, figure.layout, {
-      responsive: true, displaylogo: false,
-      modeBarButtonsToRemove: ['lasso2d', 'select2d', 'autoScale2d'],
-    }).then(() => {
+    if (TOUCH) figure.layout.dragmode = false;
+    Plotly.react(div, figure.data, figure.layout, OPTIONS).then(() => {
       // on a phone, what a legend of several rows takes is added, so that the plot keeps its height
       const legend = window.innerWidth <= PHONE && div._fullLayout.showlegend && div._fullLayout.legend;
       const rows = Math.round(Math.max(0, (legend && legend._effHeight || 0) - ONE_ROW));

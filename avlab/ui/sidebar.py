@@ -107,7 +107,15 @@ def _state(status) -> None:
 def _buttons(status) -> None:
     left, right = st.columns(2)
     if status.alive:
-        left.button("Stop", key="stop", icon=":material/stop:", width="stretch", on_click=_try, args=(_stop,))
+        left.button(
+            "Stop",
+            key="stop",
+            icon=":material/stop:",
+            width="stretch",
+            disabled=status.state == "stopping",
+            on_click=_try,
+            args=(_stop,),
+        )
         paused = status.state == "paused"
         right.button(
             "Resume" if paused else "Pause",

@@ -99,11 +99,14 @@ class Supervisor:
             self._worker = _Worker(config, run, self._recorder, self._on_frame, command, self._trace)
 
     def send(self, command: m.Command) -> None:
-        """Pass a command to the worker. Raises WorkerError when none is running."""
+        """Pass a command to the worker; a Stop also ends one that still prepares. Raises WorkerError without one."""
         worker = self._worker
         if worker is None or worker.ended.is_set():
             raise WorkerError("No worker is running: start a run first.")
-        worker.inbox.send(command)
+        if isinstance(command, m.Stop):
+            worker.ask_to_stop(command.drain)
+        else:
+            worker.inbox.send(command)
 
     def status(self) -> WorkerStatus:
         return WorkerStatus() if self._worker is None else self._worker.status()
@@ -183,7 +186,7 @@ class _Worker:
             run=self.run,
             kind=self._kind,
             pid=None if ended else self._process.pid,
-            state="ended" if ended else beat.state if beat else "starting",
+            state="ended" if ended else self._state(),
             outcome=self._outcome() if ended else "",
             error=self._error,
             step=beat.step if beat else 0,
@@ -193,12 +196,20 @@ class _Worker:
             late=silent if silent > LATE_SECONDS and not ended else 0.0,
         )
 
+    def _state(self) -> str:
+        if self._asked_to_stop and not self._greeted:
+            return "stopping"
+        return self._beat.state if self._beat else "starting"
+
+    def ask_to_stop(self, drain: bool) -> None:
+        self._asked_to_stop = True
+        self.inbox.send(m.Stop(drain))
+        if not self._greeted:  # still preparing, and not listening
+            self._process.terminate()
+
     def stop(self, timeout: float, drain: bool) -> None:
         if not self.ended.is_set():
-            self._asked_to_stop = True
-            self.inbox.send(m.Stop(drain))
-            if not self._greeted:  # still preparing, and not listening
-                self._process.terminate()
+            self.ask_to_stop(drain)
             if not self.ended.wait(timeout):
                 self._ending = self._ending or "The worker did not stop when asked and was ended."
                 end_tree(self._process.pid)
