@@ -32,7 +32,8 @@ if status.run is None or not status.alive:
     sidebar.start_button()
 elif sidebar.is_preparing(status):
     st.info(
-        f"The worker is preparing ({status.state}). A prompt can be typed here in some seconds.", icon=":material/hourglass_top:"
+        f"The worker is preparing ({status.state}). A prompt can be typed here in some seconds.",
+        icon=":material/hourglass_top:",
     )
 else:
     st.markdown(

@@ -1,6 +1,7 @@
 """What all figures share: the quiet frame, bins of time, and markers of what changed."""
 
 import itertools
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ Columns = Mapping[str, np.ndarray]
 SECONDS = "seconds since the run began"
 ROW_PIXELS, CHARACTER_PIXELS, MOST_ROWS = 13, 6, 3  # of the words at marks
 PLOT_PIXELS = 300  # width of a plot that is half a page or all of a phone's
+NARROWEST = 42  # characters in a line of a chart on a phone
 MOST_BINS = 240  # of time, in a chart that is redrawn every second
 
 
@@ -145,8 +147,9 @@ def _rows_of(figure: go.Figure, marks: Sequence[tuple[float, str]]) -> list[int]
 
 
 def nothing(text: str, height: int = 200) -> go.Figure:
-    """A figure that says why there is nothing to see yet."""
+    """A figure that says why there is nothing to see yet, in lines that fit the narrowest chart."""
     figure = frame("", "", height, legend=False)
     figure.update_xaxes(visible=False)
     figure.update_yaxes(visible=False)
-    return figure.add_annotation(text=text, x=0.5, y=0.5, xref="paper", yref="paper", showarrow=False)
+    lines = "<br>".join(textwrap.wrap(text, NARROWEST))
+    return figure.add_annotation(text=lines, x=0.5, y=0.5, xref="paper", yref="paper", showarrow=False)

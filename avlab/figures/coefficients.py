@@ -63,6 +63,8 @@ def intercepts(arm: Mapping[str, np.ndarray], blocks: Sequence[Mapping[str, Any]
 
 def rounds(arm: Mapping[str, np.ndarray]) -> go.Figure:
     """How many labelled draft tokens each refit had, by position."""
+    if len(arm["step"]) < 2:
+        return nothing("No refit yet: the first comes after 100 steps.")
     figure = frame(STEP, "labels in the round", y_from_zero=True)
     counts = arm["counts"]
     for k in range(counts.shape[1]):
@@ -84,7 +86,7 @@ def curve(slope: float, intercepts: Sequence[float], raw: np.ndarray | None) -> 
     figure = frame("feature f: log-odds of the draft row's maximum probability", "acceptance estimate", 340)
     edge = np.linspace(-BIN_RANGE, BIN_RANGE, BINS + 1)
     middle = (edge[:-1] + edge[1:]) / 2
-    if raw is not None and len(raw):
+    if raw is not None and np.any(raw[..., COUNT]):
         count = raw[..., COUNT].sum(axis=0)
         share = count / max(count.sum(), 1)
         figure.add_trace(

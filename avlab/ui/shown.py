@@ -143,7 +143,8 @@ def _recorded(run: str) -> bool:
 def _nothing_yet(status: Any) -> None:
     if status.alive:
         st.info(
-            f"The worker is preparing ({status.state}). The first tokens follow in some seconds.", icon=":material/hourglass_top:"
+            f"The worker is preparing ({status.state}). The first tokens follow in some seconds.",
+            icon=":material/hourglass_top:",
         )
     elif status.error:
         st.error(status.error)

@@ -7,6 +7,7 @@ import streamlit as st
 
 from avlab.config import RunConfig
 from avlab.errors import is_ours
+from avlab.policies import Arm
 from avlab.ui import formats, host, settings, shown
 from avlab.vllm.serving_config import VllmConfig
 from avlab.workers import messages as m
@@ -174,15 +175,26 @@ def _change(policy: str, suggested: Sequence[str]) -> None:
     with st.popover("Change while it runs", width="stretch"):
         arms = list(dict.fromkeys([policy, *suggested]))
         arm = st.selectbox("Policy", arms, key="change-policy", accept_new_options=True)
-        st.button("Switch policy", on_click=_try, args=(_send, m.SetPolicy(arm or policy)), width="stretch")
+        st.button("Switch policy", on_click=_try, args=(_set_policy, arm or policy), width="stretch")
         workload = st.selectbox(
             "Workload", settings.workloads(), key="change-workload", accept_new_options=True
         )
         arrival = st.selectbox(
             "Arrival", settings.SUGGESTED["arrival"], key="change-arrival", accept_new_options=True
         )
-        command = m.SetWorkload(workload or "mixed", arrival or "")
-        st.button("Switch workload", on_click=_try, args=(_send, command), width="stretch")
+        traffic = (workload or "mixed", arrival or "")
+        st.button("Switch workload", on_click=_try, args=(_set_workload, *traffic), width="stretch")
+
+
+def _set_policy(arm: str) -> None:
+    """Raises PolicyError at once where no worker could follow it."""
+    _send(m.SetPolicy(str(Arm.parse(arm))))
+
+
+def _set_workload(workload: str, arrival: str) -> None:
+    """Raises ConfigError at once where no worker could follow it."""
+    RunConfig.make(workload=workload, arrival=arrival or None)
+    _send(m.SetWorkload(workload, arrival))
 
 
 def _stop() -> None:

@@ -1,7 +1,7 @@
-"""Pictures of every page with real data: `make screenshots`. Records runs for them first, with the default model.
+"""Pictures of every page with real data: `make screenshots`. Most show the runs that ship with avlab.
 
 All of them, wide and narrow, light and dark, go to build/screenshots; those that README and docs show, as WebP, to
-docs/images. `--only NAME` takes one page; `--record` records the runs anew.
+docs/images. `--only NAME` takes one page; `--record` records anew what no shipped run has: a prompt and a frontier.
 """
 
 import argparse
@@ -10,31 +10,29 @@ from pathlib import Path
 
 from PIL import Image
 
+from avlab import sample
 from avlab.bench.dashboard import PATIENCE, Dashboard, chromium
 from avlab.config import RunConfig
 from avlab.experiments.frontier import make_frontier
-from avlab.experiments.plan import make_plan
 from avlab.lab import Lab
 from avlab.workers import messages as m
+from avlab.workers.owner import ask
 from avlab.workers.processes import PROJECT
 
 FOLDER = PROJECT / "build" / "screenshots"
 IMAGES = PROJECT / "docs" / "images"
-DRIFTING = {
-    "workload": "drift:code,essays@20s", "arrival": "closed:16", "context": 1024, "keep_text": True,
-    "max_new_tokens": 200, "duration": 180,
-}  # fmt: skip
 PROMPT = "Write a Python function that returns the n-th Fibonacci number, with a short docstring."
-PAGES = {  # address, and which of the recorded runs is on show
-    "live": ("", 0),
-    "coefficients": ("coefficients", 0),
-    "calibration": ("calibration", 0),
-    "budget": ("budget", 0),
-    "ab": ("ab", 1),
-    "frontier": ("frontier", 2),
-    "playground": ("playground", 0),
-    "sampling_bias": ("sampling_bias", 0),
-    "runs": ("runs", 0),
+PAGES = {  # address, and which of the runs is on show
+    "live": ("", "drifting"),
+    "coefficients": ("coefficients", "drifting"),
+    "calibration": ("calibration", "drifting"),
+    "budget": ("budget", "drifting"),
+    "ab": ("ab", "ab"),
+    "frontier": ("frontier", "frontier"),
+    "playground": ("playground", "prompt"),
+    "sampling_bias": ("sampling_bias", "drifting"),
+    "vllm": ("vllm", "drifting"),
+    "runs": ("runs", "drifting"),
 }
 WIDTHS = {"wide": 1280, "narrow": 390}
 THEMES = ("light", "dark")
@@ -75,23 +73,16 @@ def main() -> None:
 
 
 def record(database: Path) -> None:
-    """Three runs: one on drifting traffic with a window, a change of policy and a prompt; an A/B; a frontier."""
+    """The shipped runs, then a run with a prompt of the playground, and a frontier."""
     quiet = RunConfig.make(context=1024, max_new_tokens=200)
     with Lab(database) as lab:
-        print("recording a run on drifting traffic", flush=True)
-        lab.run(RunConfig.make(DRIFTING))
-        for share, command in (
-            (0.3, m.Window(60)),
-            (0.5, m.SetPolicy("fixed:4")),
-            (0.7, m.SetPolicy("adaptive")),
-            (0.9, m.Generate([{"role": "user", "content": PROMPT}], 60)),
-        ):
-            until(lambda when=share * DRIFTING["duration"]: lab.progress()["tally"]["seconds"] > when)
-            lab.supervisor.send(command)
-        lab.supervisor.wait()
-        print("recording an A/B", flush=True)
-        lab.run(*make_plan(quiet, ["adaptive", "fixed:5", "none"], rounds=12, block="4s", learn=300))
-        lab.supervisor.wait()
+        sample.add(lab.database)
+        print("recording a prompt", flush=True)
+        lab.run(quiet.changed(keep_text=True))
+        until(lambda: lab.tally.snapshot()["steps"] > 150 or not lab.supervisor.status().alive)
+        lab.generate(m.Generate([{"role": "user", "content": PROMPT}], 60))
+        until(lambda: not lab.tape.now.active)
+        lab.stop()
         print("recording a frontier", flush=True)
         lab.run(*make_frontier(quiet, ["adaptive", "fixed:3", "none"], (1, 4, 16), 3, block="4s"))
         lab.supervisor.wait()
@@ -102,14 +93,18 @@ def until(condition) -> None:
         time.sleep(0.2)
 
 
-def recorded(served: Dashboard) -> list[str]:
-    """The ids of the runs, oldest first."""
-    from avlab.workers.owner import ask
+def recorded(served: Dashboard) -> dict[str, str]:
+    """The ids of the runs, by what they are for."""
+    names = {"A/B": "ab", "frontier": "frontier"}
+    return {
+        names.get(run["policy"].split()[0], "drifting" if "drift" in run["workload"] else "prompt"): run[
+            "run_id"
+        ]
+        for run in ask(served.database, "runs")
+    }
 
-    return [run["run_id"] for run in reversed(ask(served.database, "runs"))]
 
-
-def take(browser, url: str, name: str, runs: list[str], width: str, theme: str) -> Path:
+def take(browser, url: str, name: str, runs: dict[str, str], width: str, theme: str) -> Path:
     """One page in one width and theme, as a whole."""
     path, run = PAGES[name]
     context = browser.new_context(

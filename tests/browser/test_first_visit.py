@@ -1,0 +1,78 @@
+"""A first visit, before anything was started: the shipped runs are on every page, on a desk and on a phone."""
+
+import pytest
+from conftest import PATIENCE
+
+pytestmark = pytest.mark.browser
+
+PAGES = (
+    "",
+    "coefficients",
+    "calibration",
+    "budget",
+    "ab",
+    "frontier",
+    "playground",
+    "sampling_bias",
+    "vllm",
+    "runs",
+)
+DRAWN = (
+    "() => [...document.querySelectorAll('.avlab-chart')].some((chart) => chart.querySelector('.main-svg'))"
+)
+BUTTONS = "() => [...document.querySelectorAll('.modebar-btn')].map((button) => button.dataset.title)"
+# what reaches beyond the right edge of the page and does not scroll by itself
+WIDER = """() => {
+  const main = document.querySelector('[data-testid=stMain]');
+  return main.scrollWidth > main.clientWidth + 1 ? main.scrollWidth : 0;
+}"""
+
+
+@pytest.fixture
+def phone(chromium):
+    context = chromium.new_context(
+        viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True, device_scale_factor=2
+    )
+    opened = context.new_page()
+    opened.set_default_timeout(PATIENCE * 1000)
+    yield opened
+    context.close()
+
+
+def open_page(page, url):
+    page.goto(url)
+    page.wait_for_selector("[data-testid=stMain] h2")
+    page.wait_for_selector("[data-testid=stStatusWidget]", state="detached")
+
+
+def test_a_first_visit_shows_a_shipped_run_and_sends_charts_nowhere(dashboard, page):
+    page.goto(dashboard.url)
+    page.get_by_text("This recorded run ships with avlab").wait_for()
+    page.wait_for_function(DRAWN)
+    buttons = page.evaluate(BUTTONS)
+    assert "Reset axes" in buttons
+    assert not [title for title in buttons if "hare" in title or "loud" in title]
+    assert dashboard.workers() == []
+
+
+def test_on_a_phone_no_page_is_wider_than_the_screen_and_charts_let_it_scroll(dashboard, phone):
+    for path in PAGES:
+        open_page(phone, f"{dashboard.url}/{path}")
+        assert phone.evaluate(WIDER) == 0, path
+    open_page(phone, dashboard.url)
+    phone.wait_for_function(DRAWN)
+    assert phone.evaluate(BUTTONS) == []
+    assert phone.evaluate("() => document.querySelector('.avlab-chart').layout.dragmode") is False
+
+
+def test_back_goes_through_the_pages_that_were_visited(dashboard, page):
+    open_page(page, dashboard.url)
+    for name in ("Calibration", "Budget"):
+        page.get_by_role("link", name=name, exact=True).click()
+        page.locator("h2", has_text=name).wait_for()
+        page.wait_for_url("**run=*")
+    for name in ("Calibration", "Live"):
+        page.go_back()
+        page.locator("h2", has_text=name).wait_for()
+    page.go_forward()
+    page.locator("h2", has_text="Calibration").wait_for()
