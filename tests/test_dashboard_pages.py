@@ -9,8 +9,10 @@ from dashboard import PAGES, PROJECT, charts, finished_run, opened, page, said, 
 
 from avlab import sample
 from avlab.config import RunConfig
-from avlab.ui import host, transfer
-from avlab.workers.messages import SetPolicy
+from avlab.policies import PolicyError
+from avlab.ui import host, sidebar, transfer
+from avlab.workers.messages import SetPolicy, SetWorkload
+from avlab.workloads import WorkloadError
 from store import queries
 from store.database import Database
 from store.errors import TransferError
@@ -241,3 +243,19 @@ def test_a_window_is_started_from_the_calibration_page(tmp_path):
         ).run()
         assert not app.exception
         until(lambda: "None was trimmed" in said(app.run()))
+
+
+def test_a_change_that_no_worker_could_follow_is_refused_where_it_was_asked_for(monkeypatch):
+    asked = {"change-policy": "nonsense", "change-workload": "nonsense", "change-arrival": "closed:4"}
+    monkeypatch.setattr(sidebar.st, "session_state", asked)
+    sent = []
+    monkeypatch.setattr(sidebar, "_send", sent.append)
+    with pytest.raises(PolicyError, match="there is no policy 'nonsense'"):
+        sidebar._set_policy()
+    with pytest.raises(WorkloadError, match="nonsense"):
+        sidebar._set_workload()
+    assert sent == []
+    asked |= {"change-policy": "fixed:2", "change-workload": "code"}
+    sidebar._set_policy()
+    sidebar._set_workload()
+    assert sent == [SetPolicy("fixed:2"), SetWorkload("code", "closed:4")]

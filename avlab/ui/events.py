@@ -18,5 +18,8 @@ def events_table(events: list[dict]) -> None:
     with st.container(height=270, border=False):
         for event in shown:
             text = (event["text"] or event["kind"]).replace("$", "\\$")
-            st.markdown(f"`{formats.seconds(event['time'])}` {ICONS.get(event['level'], '')}{text}")
+            when = formats.seconds(event["time"])
+            st.markdown(
+                f"{'' if when == formats.DASH else f'`{when}` '}{ICONS.get(event['level'], '')}{text}"
+            )
     st.caption("Faults, refusals, pauses and changes, newest first, on the run's own clock.")

@@ -11,6 +11,7 @@ from avlab.policies import Arm
 from avlab.ui import formats, host, settings, shown
 from avlab.vllm.serving_config import VllmConfig
 from avlab.workers import messages as m
+from avlab.workloads import open_workload
 
 LOG_LINES = 15
 SUGGESTED = {  # policies, by kind of worker
@@ -174,26 +175,25 @@ def _change(policy: str, suggested: Sequence[str]) -> None:
     """Another policy or workload, from the next step on."""
     with st.popover("Change while it runs", width="stretch"):
         arms = list(dict.fromkeys([policy, *suggested]))
-        arm = st.selectbox("Policy", arms, key="change-policy", accept_new_options=True)
-        st.button("Switch policy", on_click=_try, args=(_set_policy, arm or policy), width="stretch")
-        workload = st.selectbox(
-            "Workload", settings.workloads(), key="change-workload", accept_new_options=True
-        )
-        arrival = st.selectbox(
-            "Arrival", settings.SUGGESTED["arrival"], key="change-arrival", accept_new_options=True
-        )
-        traffic = (workload or "mixed", arrival or "")
-        st.button("Switch workload", on_click=_try, args=(_set_workload, *traffic), width="stretch")
+        st.selectbox("Policy", arms, key="change-policy", accept_new_options=True)
+        st.button("Switch policy", on_click=_try, args=(_set_policy,), width="stretch")
+        st.selectbox("Workload", settings.workloads(), key="change-workload", accept_new_options=True)
+        arrivals = settings.SUGGESTED["arrival"]
+        st.selectbox("Arrival", arrivals, key="change-arrival", accept_new_options=True)
+        st.button("Switch workload", on_click=_try, args=(_set_workload,), width="stretch")
 
 
-def _set_policy(arm: str) -> None:
-    """Raises PolicyError at once where no worker could follow it."""
-    _send(m.SetPolicy(str(Arm.parse(arm))))
+def _set_policy() -> None:
+    """Raises PolicyError at once for what no worker could follow."""
+    if arm := st.session_state["change-policy"]:
+        _send(m.SetPolicy(str(Arm.parse(arm))))
 
 
-def _set_workload(workload: str, arrival: str) -> None:
-    """Raises ConfigError at once where no worker could follow it."""
-    RunConfig.make(workload=workload, arrival=arrival or None)
+def _set_workload() -> None:
+    """Raises WorkloadError at once for what no worker could follow."""
+    workload = st.session_state["change-workload"] or "mixed"
+    arrival = st.session_state["change-arrival"] or ""
+    open_workload(workload, arrival or None)
     _send(m.SetWorkload(workload, arrival))
 
 
