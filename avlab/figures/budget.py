@@ -162,7 +162,7 @@ def objective_curve(
             "No step with acceptance estimates was stored: an adaptive policy with stored drafts has them."
         )
     assert step is not None
-    about = f"budget: draft tokens verified in the step, of drafts {step['drafted']} deep"
+    about = f"budget: draft tokens verified, of drafts {step['drafted']} deep"
     figure = frame(about, "expected tokens/s", 340)
     _with_peak(figure, curve, "this run's costs", palette.SOURCES["online"])
     if verify_scale != 1.0:
@@ -187,7 +187,7 @@ def _with_peak(figure: go.Figure, curve: np.ndarray, name: str, colour: str) -> 
     figure.add_trace(line(name, np.arange(len(curve)), curve, colour, hovertemplate="%{y:.1f} tokens/s"))
     figure.add_trace(
         go.Scatter(
-            x=[best], y=[curve[best]], mode="markers+text", text=[f"  B* = {best}"], textposition="middle right",
+            x=[best], y=[curve[best]], mode="markers+text", text=[f"  B* = {best}"], textposition="top right",
             marker={"color": colour, "size": 11, "line": {"width": 2, "color": "white"}}, showlegend=False,
             hoverinfo="skip", cliponaxis=False,
         )
