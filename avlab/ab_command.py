@@ -7,9 +7,8 @@ from typing import Any
 from avlab import run_command, terminal, terminal_ab
 from avlab.config import ConfigError, RunConfig
 from avlab.errors import is_ours
-from avlab.experiments.plan import DECIDED, Served, make_plan
+from avlab.experiments.plan import DECIDED, DEFAULT_WASHOUT, ENGINE_BLOCK, Served, make_plan
 from avlab.experiments.words import SLO_MEASURES, SloError, parse_slo
-from avlab.vllm.serving_config import VllmConfig
 
 OPTIONS: dict[str, tuple[Any, Any, str]] = {  # name: type, default, help
     "arms": (str, "adaptive,fixed:5,none", "policies to compare; one named twice is compared with itself"),
@@ -21,8 +20,17 @@ OPTIONS: dict[str, tuple[Any, Any, str]] = {  # name: type, default, help
         "switchback",
         "switchback (the same requests run on) or isolated (every block begins afresh)",
     ),
-    "block": (str, None, "length of a counted block, as 40steps or 2s; else 40steps, isolated 80steps"),
-    "washout": (int, 4, "steps after each switch that are not counted"),
+    "block": (
+        str,
+        None,
+        f"length of a counted block, as 40steps or 2s; else 40steps, isolated 80steps, an engine each {ENGINE_BLOCK}",
+    ),
+    "washout": (
+        int,
+        None,
+        f"steps after each switch that are not counted; else {DEFAULT_WASHOUT}, and as many as --learn where each "
+        "block starts an engine in which an adaptive arm must learn",
+    ),
     "learn": (int, 200, "steps that an adaptive arm serves before the first round"),
     "slo": (str, None, f"the best arm within a limit in ms: {', '.join(SLO_MEASURES)}, as p95_tpot_ms=80"),
 }
@@ -42,8 +50,6 @@ def compare(config: Served, own: dict[str, Any], as_json: bool) -> None:
     """Run the A/B that the options ask for, and say what came of it."""
     slo = objective(own.pop("slo"))
     arms = own.pop("arms").split(",")
-    if isinstance(config, VllmConfig) and config.engines:
-        own["design"] = "isolated"
     config, plan = make_plan(config, arms, **own)
     with run_command.Interrupts() as interrupts, run_command.opened(config, plan) as served:
         with terminal_ab.ABDisplay(plan, Watch(lambda: served.ab(slo))) as display:

@@ -493,6 +493,18 @@ def test_with_the_extension_everything_is_told():
     assert ("avlab_drain", -1, -1) in extension.asked
 
 
+@pytest.mark.parametrize(("engine", "inside"), [(None, False), ("0", True), ("1", False)])
+def test_an_extension_answers_for_the_first_engine_of_several(engine, inside):
+    with serving() as server:
+        server.answers["/metrics"] = "".join(metrics_text(10, K=3, engine=number) for number in "10")
+        server.answers["/collective_rpc"] = Extension()
+        desk = Desk(AttachConfig(url=server.url, duration=0.5, engine=engine))
+        Watch(desk).run()
+    (hello,) = desk.of(m.Hello)
+    assert hello.machine["extension"] == inside
+    assert any("first engine alone" in event.text for event in desk.of(m.Event)) != inside
+
+
 def test_a_restarted_server_s_extension_is_read_anew():
     with serving() as server:
         server.answers["/metrics"] = metrics_text(50, K=3)

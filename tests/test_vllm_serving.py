@@ -8,12 +8,14 @@ import pytest
 from vllm_records import ABOUT, K, record
 
 from avlab.config import ConfigError
+from avlab.experiments.plan import make_plan, steps_ahead
 from avlab.policies import Arm, PolicyError
 from avlab.vllm.drained import Drained
 from avlab.vllm.engine import Iteration, Report, VllmEngine
 from avlab.vllm.reporting import VllmReporter
 from avlab.vllm.serving_config import VllmConfig
 from avlab.workers import messages as m
+from avlab.workers.experiment import Conductor
 from avlab.workers.kinds import VLLM_PYTHON, command_of, make_config
 
 FIXED = f"vllm serve m --speculative-config.method ngram --speculative-config.num_speculative_tokens {K}"
@@ -38,8 +40,10 @@ def test_a_configuration_is_what_the_command_says():
         ({"serve": "LD_PRELOAD=x vllm serve m"}, "no variable of vLLM's"),
         ({"serve": "m --api-key x"}, "would be recorded"),
         ({"serve": "m --worker-extension-cls a.B"}, "lab's own"),
+        ({"serve": "m -dp 2"}, "several engines"),
         ({"serve": "m 'x"}, "check its quotes"),
         ({"serve": FIXED, "policy": "verify:2"}, "needs adaptive verification"),
+        ({"serve": FIXED, "policy": "none"}, "--engines"),
         ({"serve": ADAPTIVE, "policy": "fixed:2"}, "verify:k"),
         ({"serve": ADAPTIVE, "policy": "verify:4"}, "K = 3"),
         ({"serve": ADAPTIVE, "policy": "verify:2", "engines": True}, "no engine of this command"),
@@ -60,6 +64,35 @@ def test_an_engine_for_each_arm_has_a_command_of_its_own():
     assert config.line_of(Arm.parse("adaptive")) == config.line
     with pytest.raises(PolicyError):
         config.line_of(Arm.parse("fixed:4"))
+
+
+def test_an_engine_for_each_block_learns_within_its_wash_out():
+    config = VllmConfig.make(serve=ADAPTIVE, engines=True)
+    _, plan = make_plan(config, ["adaptive", "none"], concurrency=8, learn=150)
+    assert (plan.design, plan.washout, plan.learn) == ("isolated", 150, 0) and plan.length > plan.washout
+    assert steps_ahead(plan) == plan.rounds * 2 * (plan.washout + plan.length)
+    _, plan = make_plan(config, ["fixed:2", "none"], concurrency=8)
+    assert plan.washout == 4
+    _, plan = make_plan(config, ["adaptive", "none"], concurrency=8, washout=9, block="20steps")
+    assert (plan.washout, plan.length) == (9, 20)
+
+
+def test_vllms_estimator_learns_before_the_first_round():
+    config = VllmConfig.make(serve=ADAPTIVE)
+    config, plan = make_plan(config, ["verify:2", "adaptive"], concurrency=2, learn=5, washout=2)
+    blocks, nothing = [], lambda *_, **__: None
+    server = SimpleNamespace(
+        config=config, engine=engine_with(config, ABOUT), report=SimpleNamespace(K=K, block=0), taken=0,
+        order=SimpleNamespace(outbox=SimpleNamespace(put=nothing), clock=lambda: 0.0, event=nothing),
+        cancel_all=nothing, serve_workload=nothing,
+        begin_block=lambda arm, kind, round, name: blocks.append((name, kind, round)),
+    )  # fmt: skip
+    conductor = Conductor(plan, server)
+    for _ in range(plan.learn - 1):
+        conductor.after_step(SimpleNamespace(finished=[]))
+    assert blocks == [("adaptive", "wash-out", None)]
+    conductor.after_step(SimpleNamespace(finished=[]))
+    assert blocks[1][1:] == ("wash-out", 0)
 
 
 def test_vllm_may_live_in_another_environment(monkeypatch):

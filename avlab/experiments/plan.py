@@ -20,6 +20,8 @@ DESIGNS = {
 }
 DECIDED = ("policy", "arrival", "duration", "tokens", "requests")  # settings that a plan decides
 DEFAULT_BLOCKS = {"switchback": "40steps", "isolated": "80steps"}
+DEFAULT_WASHOUT = 4
+ENGINE_BLOCK = "400steps"  # where an engine is started for every block
 MOST_ROUNDS = 2000
 MOST_ARMS = 12
 SECONDS_A_STEP = 0.05  # for how long a wash-out given in steps lasts, where a block is given in seconds
@@ -33,14 +35,19 @@ def make_plan(
     rounds: int = 30,
     design: str = "switchback",
     block: str | None = None,
-    washout: int = 4,
+    washout: int | None = None,
     learn: int = 200,
 ) -> tuple[Served, Experiment]:
     """A run's configuration and the plan of its A/B. Raises ConfigError, with a sentence for everything that is wrong.
 
     arms: policies; one listed twice is compared with itself. baseline: else the first fixed length, else none, else the
-    first arm. block: the length of a counted block, as "40steps" or "2s".
+    first arm. block: the length of a counted block, as "40steps" or "2s". washout: else 4 steps. Where every block has
+    an engine of its own, an adaptive arm begins each knowing nothing: it learns within the wash-out, which is then
+    `learn` steps long unless told otherwise, for all arms.
     """
+    fresh = isinstance(config, VllmConfig) and config.engines
+    if fresh:
+        design, block = "isolated", block or ENGINE_BLOCK
     problems: list[str] = []
     named: list[str] = []
     try:
@@ -67,6 +74,9 @@ def make_plan(
         problems.append(
             f"concurrency is {concurrency}; it must be at least 1 and at most slots, {config.slots}: raise slots."
         )
+    if washout is None:
+        within = fresh and any(Arm.parse(unlabelled(label)).learns for label in named)
+        washout = max(learn, DEFAULT_WASHOUT) if within else DEFAULT_WASHOUT
     if washout < 1:
         problems.append(
             "washout is below 1 step: the first step after a switch still carries the arm before."
@@ -79,7 +89,7 @@ def make_plan(
         problems.append(str(error))
     if problems:
         raise ConfigError(problems)
-    seed = config.seed
+    seed, learn = config.seed, 0 if fresh else learn
     plan = Experiment(named, chosen, rounds, concurrency, design, length, unit, washout, learn, seed)
     endless = {"duration": None, "tokens": None, "requests": None}
     first = unlabelled(chosen)

@@ -66,8 +66,7 @@ def _start(values: dict[str, Any], arms: Sequence[str] = (), rounds: int = 0, re
     """Start the run, or the A/B of these arms, and show its page."""
     config = VllmConfig.make(values)
     if arms:
-        design = "isolated" if config.engines else "switchback"
-        shown.start(*make_plan(config, arms, concurrency=requests, rounds=rounds, design=design))
+        shown.start(*make_plan(config, arms, concurrency=requests, rounds=rounds))
         st.switch_page("pages/ab.py")
     else:
         shown.start(config)

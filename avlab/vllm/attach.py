@@ -24,6 +24,10 @@ from avlab.workers.entry import Order
 ARM = "watched"
 WORKLOAD = "its users' requests"
 NOT_TOLD = "not told"
+FIRST_ONLY = (
+    "The server's worker extension answers for its first engine alone, so the counters of all are told: --engine 0 "
+    "watches the first one from inside."
+)
 NAN = float("nan")
 
 
@@ -73,7 +77,10 @@ class Watch:
         engines = self._mine(reading)
         self.adaptive = self._verification(spec)
         K = max(len(each.accepted_by_position) for each in engines.values())
-        about = self._extension()
+        about, unread = self._extension(), []
+        alone = len(reading.engines) == 1 or [key for _, key in engines] == [_first(reading)]
+        if about and not alone:
+            about, unread = None, [FIRST_ONLY]
         if about:
             K, self.adaptive = int(about["K"]), bool(about["adaptive"])
         drafter = None if not K else str(spec.get("model") or spec.get("method") or NOT_TOLD)
@@ -105,7 +112,7 @@ class Watch:
         if about:
             self._begin_draining(about)
         told = about["missing"] if about else cannot_know(self.adaptive, bool(K), info is not None)
-        for sentence in told:
+        for sentence in (*told, *unread):
             self.order.event("info", "not told", sentence)
         if self.config.key_variable and self.config.url.startswith("http://"):
             self.order.event("warning", "key", "The key travels unencrypted: https:// would protect it.")
@@ -346,6 +353,11 @@ def engine_sample(
         accepted=told("accepted", round(counters.accepted)),
         accepted_by_position=[round(each) for each in counters.accepted_by_position],
     )
+
+
+def _first(reading: Reading) -> str:
+    """The number of the server's first engine."""
+    return min((number for _, number in reading.engines), key=lambda number: (len(number), number))
 
 
 def _speculative(info: Mapping[str, Any] | None) -> Mapping[str, Any]:

@@ -122,6 +122,12 @@ class Record:
     def estimator(self):
         return getattr(getattr(self.runner, "speculator", None), "acceptance_estimator", None)
 
+    @property
+    def warming_up(self) -> bool:
+        """Whether vLLM serves made-up requests to warm its kernels: it sets the manager aside meanwhile."""
+        speculator = getattr(self.runner, "speculator", None)
+        return self.manager is None and getattr(speculator, "enable_adaptive_verification", False)
+
     def hook(self) -> None:
         """Wrap what is there by now; what is there already wrapped stays as it is."""
         runner, self.missing = self.runner, []
@@ -223,7 +229,8 @@ class Record:
         dummy = (args[1] if len(args) > 1 else named.get("dummy_run", False)) or not getattr(
             scheduler_output, "total_num_scheduled_tokens", 0
         )
-        if dummy:
+        if dummy or self.warming_up:
+            self.step = None
             return original(scheduler_output, *args, **named)
         counts, drafts = scheduler_output.num_scheduled_tokens, scheduler_output.scheduled_spec_decode_tokens
         lengths = [len(each) for each in drafts.values()]
@@ -293,6 +300,9 @@ class Record:
             self._fold()
         row = len(self.pending)
         manager, estimator = self.manager, self.estimator
+        self._rows[row].fill_(
+            n
+        )  # here, for numbers that _fold brought over from the host would be waited for
         self._sampled[row, :n].copy_(num_sampled)
         self._rejected[row, :n].copy_(num_rejected)
         if manager is not None:
@@ -353,6 +363,7 @@ class Record:
     def _allocate(self) -> None:
         requests, K, device = int(self.runner.max_num_reqs), self.K, self.device
         whole = {"dtype": torch.int32, "device": device}
+        self._rows = torch.zeros(BUFFER, **whole)
         self._sampled = torch.zeros(BUFFER, requests, **whole)
         self._rejected = torch.zeros(BUFFER, requests, **whole)
         self._estimate = torch.zeros(BUFFER, requests, K, dtype=torch.float32, device=device)
@@ -374,8 +385,7 @@ class Record:
         with torch.inference_mode():
             B, S = max(step["rows"] for step in pending), len(pending)
             sampled, rejected = self._sampled[:S, :B].long(), self._rejected[:S, :B].long()
-            rows = torch.tensor([step["rows"] for step in pending], device=self.device)
-            there = torch.arange(B, device=self.device) < rows[:, None]
+            there = torch.arange(B, device=self.device) < self._rows[:S, None]
             sampled, rejected = sampled * there, rejected * there
             accepted = (sampled - 1).clamp(min=0)  # without the target's own token
             admitted = accepted + rejected

@@ -15,6 +15,7 @@ VARIABLES = re.compile(
 SECRETS = re.compile(r"(TOKEN|KEY|SECRET|PASSWORD)S?$")
 SECRET_ARGUMENTS = ("api-key", "hf-token")
 EXTENSION = "worker-extension-cls"
+REPLICAS = "data-parallel-size"
 DEFAULT_REQUESTS = 256  # that run at once where the command does not say; vLLM's own default
 
 
@@ -111,6 +112,11 @@ class VllmConfig(Traffic):
                 )
         if EXTENSION in line.arguments:
             raise ServeLineError(f"--{EXTENSION} is the lab's own here: leave it out.")
+        if line.arguments.get(REPLICAS, 1) != 1:
+            raise ServeLineError(
+                f"--{REPLICAS} asks for several engines, and a run's steps are one engine's: leave it out, or watch "
+                "such a server with avlab attach."
+            )
         return text.strip()
 
     @model_validator(mode="after")
@@ -125,5 +131,5 @@ class VllmConfig(Traffic):
             raise ValueError(f"policy {self.policy!r} is not vLLM's: it serves adaptive, or verify:k.")
         raise ValueError(
             f"policy {self.policy!r} needs adaptive verification, and the command does not ask for it: "
-            "--speculative-config.enable_adaptive_verification true."
+            "--speculative-config.enable_adaptive_verification true; or choose an engine for each policy: --engines."
         )

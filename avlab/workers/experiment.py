@@ -91,7 +91,7 @@ class Conductor:
         """One `yield` a step: learning, then rounds until enough are kept."""
         plan, order = self.plan, np.random.default_rng(self.plan.seed)
         for label in plan.arms:
-            if plan.learn and getattr(self._policies[label], "estimator", None) is not None:
+            if plan.learn and self._policies[label].arm.learns:
                 if load_of(label):
                     self._traffic(self.server.config.seed, self._load(label))
                 self._begin(label, "wash-out")

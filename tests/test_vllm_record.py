@@ -1,0 +1,129 @@
+"""The worker extension's record on a made-up runner: what a CPU's real engine cannot show of a GPU, or of vLLM 0.33.
+
+`test_vllm_extension.py` has the same record on vLLM's real adaptive loop.
+"""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch.overrides import TorchFunctionMode
+
+from avlab.vllm.extension import BUFFER, Switch
+
+K, REQUESTS, INTERVAL = 3, 4, 10
+DRAFTS = {f"r{i}": [0] * K for i in range(REQUESTS)}
+WAITS = {"tensor", "as_tensor", "from_numpy", "tolist", "item", "cpu", "numpy", "nonzero", "to", "cuda",
+         "__bool__", "__int__", "__float__", "synchronize"}  # fmt: skip
+
+
+class Estimator:
+    """As vLLM's: state by request, a refit every INTERVAL steps."""
+
+    REFIT_INTERVAL = INTERVAL
+
+    def __init__(self):
+        self.features = torch.linspace(-3, 3, REQUESTS * K).view(REQUESTS, K)
+        self.slope, self.intercepts = torch.full((1,), 0.5), torch.full((K,), -0.2)
+        self._refits = self._steps = 0
+
+    def step(self, idx_mapping, num_sampled, num_rejected):
+        self._steps += 1
+        self._refits += self._steps % INTERVAL == 0
+
+
+class Speculator:
+    enable_adaptive_verification = True
+
+    def __init__(self):
+        self.acceptance_estimator = None  # till the drafter is loaded
+
+    def observe_verification(self, idx_mapping, num_sampled, num_rejected):
+        self.acceptance_estimator.step(idx_mapping, num_sampled, num_rejected)
+
+
+class Runner:
+    """As Model Runner V2 when an extension is hooked in by vLLM 0.33: nothing is loaded."""
+
+    num_speculative_steps, max_num_reqs, device = K, REQUESTS, torch.device("cpu")
+
+    def __init__(self):
+        self.req_states, self.speculator, self.adaptive_verification = object(), Speculator(), None
+
+    def execute_model(self, scheduler_output, intermediate_tensors=None, dummy_run=False):
+        return None
+
+    def sample_tokens(self, grammar_output):
+        rows = torch.arange(REQUESTS)
+        sampled = torch.full((REQUESTS,), 2)  # one draft of K accepted, and the target's own token
+        self.speculator.observe_verification(rows, sampled, torch.full((REQUESTS,), K - 1))
+
+
+class Worker(Switch):
+    rank = 0
+
+    def __init__(self):
+        self.model_runner = Runner()
+
+
+def load(runner):
+    runner.speculator.acceptance_estimator = Estimator()
+
+
+def manage(runner):
+    """The budget manager is there from now on."""
+    probabilities = torch.full((REQUESTS, K), 0.7)
+    runner.adaptive_verification = SimpleNamespace(_confidence_probs=probabilities, cost_tables=None)
+
+
+def serve(runner, steps):
+    batch = SimpleNamespace(
+        total_num_scheduled_tokens=REQUESTS * (K + 1),
+        num_scheduled_tokens=dict.fromkeys(DRAFTS, K + 1),
+        scheduled_spec_decode_tokens=DRAFTS,
+    )
+    for _ in range(steps):
+        runner.execute_model(batch)
+        with torch.inference_mode():
+            runner.sample_tokens(None)
+
+
+class NothingWaits(TorchFunctionMode):
+    """Refuses what waits for a GPU, and what is copied to it from memory that is not pinned."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        assert getattr(function, "__name__", "") not in WAITS, f"{function.__name__} waits for the device"
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.fixture
+def worker():
+    made = Worker()
+    made.init_worker_extension()
+    load(made.model_runner)
+    return made
+
+
+def test_no_step_waits_for_the_device(worker):
+    manage(worker.model_runner)
+    worker.avlab_begin()
+    steps = 3 * BUFFER + 5  # the buffer is folded when it is full, and at refits
+    with NothingWaits():
+        serve(worker.model_runner, steps)
+    found = worker.avlab_drain()
+    assert len(found["steps"]) == steps and found["refits_made"][-1][0] == steps // INTERVAL
+    with pytest.raises(AssertionError, match="waits"), NothingWaits():
+        torch.tensor([1])
+
+
+def test_kernels_that_are_warmed_up_before_there_is_a_manager_are_no_steps(worker):
+    serve(worker.model_runner, 5)
+    manage(worker.model_runner)
+    found = worker.avlab_drain()
+    assert found["steps"] == [] and found["next"] == 0
+    serve(worker.model_runner, BUFFER + 2)
+    found = worker.avlab_drain()
+    calibration = found["calibration"]
+    assert len(found["steps"]) == BUFFER + 2 and set(calibration) == {"online", "raw"}
+    labelled = (BUFFER + 2) * REQUESTS * 2  # the accepted draft, and the rejected one behind it
+    assert sum(cell[2] for cell in calibration["online"]) == labelled
