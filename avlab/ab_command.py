@@ -55,7 +55,9 @@ def compare(config: Served, own: dict[str, Any], as_json: bool) -> None:
         with terminal_ab.ABDisplay(plan, Watch(lambda: served.ab(slo))) as display:
             progress = run_command.follow(served, display, interrupts)
         status = progress["status"]
-        if status["outcome"] != "failed" or progress["tally"]["steps"]:
+        if run_command.began(served, progress) and (
+            status["outcome"] != "failed" or progress["tally"]["steps"]
+        ):
             answer = served.ab(slo)
             terminal.print_json(answer) if as_json else terminal_ab.show(answer)
         run_command.end(status, interrupts)

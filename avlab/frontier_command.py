@@ -49,7 +49,8 @@ def _frontier(own: dict[str, Any], settings: dict[str, Any], as_json: bool) -> N
                     f"Goes on from where it was stopped: {rest.rounds} of {plan.rounds} repeats to go."
                 )
             progress = run_command.follow(served, display, interrupts)
-        if progress["status"]["outcome"] != "failed" or progress["tally"]["steps"]:
+        failed = progress["status"]["outcome"] == "failed" and not progress["tally"]["steps"]
+        if run_command.began(served, progress) and not failed:
             _show(served.frontier(slo), as_json)
         if interrupts.count:
             terminal.errors().print("Stopped: the same command goes on from here.")

@@ -149,8 +149,7 @@ def _serve(served: Any, config: Config, interrupts: "Interrupts", as_json: bool,
     with terminal.RunDisplay(limits) as display:
         progress = follow(served, display, interrupts)
     status = progress["status"]
-    recorded = status["outcome"] != "failed" or progress["tally"]["policy"]
-    if recorded:
+    if began(served, progress):
         summary = served.summary()
         if summary["state"] == "running":  # its end could not be recorded; the next owner will mark it
             summary["state"] = "cut short"
@@ -179,6 +178,15 @@ def follow(served: Any, display: terminal.RunDisplay, interrupts: "Interrupts") 
             served.stop(at_once=obeyed > 0)
             obeyed = interrupts.count
         time.sleep(LOOK_SECONDS)
+
+
+def began(served: Any, progress: dict[str, Any]) -> bool:
+    """Whether there is such a run: it is recorded from its greeting on. Says so where it was stopped before."""
+    status = progress["status"]
+    found = bool(progress["tally"]["policy"]) or status["run"] != served.run
+    if not found and not status["error"]:
+        terminal.fail("It was stopped before the run began: nothing is recorded.")
+    return found
 
 
 def end(status: dict[str, Any], interrupts: "Interrupts") -> None:

@@ -135,10 +135,11 @@ def user_times(con: duckdb.DuckDBPyConnection, run: str, counted: str = KEPT) ->
 
 
 def arm_ledger(con: duckdb.DuckDBPyConnection, run: str, counted: str = KEPT) -> dict[str, dict]:
-    """By arm, over its counted blocks, per 1,000 output tokens: draft_ms, verify_ms, sample_ms, decide_ms, other_ms
-    (reporting and waiting), total_ms; scheduled, admitted, accepted, trimmed and rejected draft tokens; saved_ms, what
-    verifying every draft token would have cost more by the cost table. Beside them, as they are: tokens, steps,
-    seconds, tokens_per_step, and expected_ms, measured_ms (means of the steps that had an expectation).
+    """By arm, over its counted blocks, per 1,000 output tokens: draft_ms, verify_ms, sample_ms, decide_ms (None where
+    the engine does not tell), other_ms (reporting, waiting and what is not told), total_ms; scheduled, admitted,
+    accepted, trimmed and rejected draft tokens; saved_ms, what verifying every draft token would have cost more by the
+    cost table. Beside them, as they are: tokens, steps, seconds, tokens_per_step, and expected_ms, measured_ms (means
+    of the steps that had an expectation).
     """
     by_pass = rows(
         con,
@@ -185,7 +186,10 @@ def _entry(mine: list[dict], seconds: float, verify: np.ndarray) -> dict:
     tokens, expectations = total("tokens"), total("expectations")
     per = 1e3 / tokens if tokens else np.nan
     scheduled, admitted, accepted = drafts("scheduled"), drafts("admitted"), total("accepted")
-    parts = {name: per * total(name) for name in ("draft_ms", "verify_ms", "sample_ms", "decide_ms")}
+    parts = {
+        name: per * total(name) if any(row[name] is not None for row in mine) else None
+        for name in ("draft_ms", "verify_ms", "sample_ms", "decide_ms")
+    }
     columns = {
         name: np.array([row[name] for row in mine], dtype=float) for name in ("target_tokens", "scheduled")
     }
@@ -193,7 +197,7 @@ def _entry(mine: list[dict], seconds: float, verify: np.ndarray) -> dict:
     saved = saved_ms(verify, **columns) @ [row["steps"] for row in mine] if len(verify) else np.nan
     return {
         **parts,
-        "other_ms": per * seconds * 1e3 - sum(parts.values()),
+        "other_ms": per * seconds * 1e3 - sum(ms or 0.0 for ms in parts.values()),
         "total_ms": per * seconds * 1e3,
         "scheduled": per * scheduled,
         "admitted": per * admitted,

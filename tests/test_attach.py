@@ -526,7 +526,9 @@ def test_a_restarted_server_s_extension_is_read_anew():
 def test_an_extension_that_sees_nothing_leaves_the_counters():
     with serving() as server:
         server.answers["/metrics"] = metrics_text(10, drafts=5, by_position=(3, 1, 0), K=3)
-        server.answers["/collective_rpc"] = lambda body: json.dumps({"results": [ABOUT | {"steps": False}]})
+        server.answers["/collective_rpc"] = lambda body: json.dumps(
+            {"results": [ABOUT | {"steps": False, "missing": ["It is not Model Runner V2."]}]}
+        )
         desk = Desk(AttachConfig(url=server.url, duration=2.0))
         desk.after = lambda waits: server.answers.update(
             {"/metrics": metrics_text(10 + waits, drafts=5, K=3)}
@@ -534,3 +536,4 @@ def test_an_extension_that_sees_nothing_leaves_the_counters():
         Watch(desk).run()
     (hello,) = desk.of(m.Hello)
     assert not hello.machine["extension"] and desk.steps()[0].target_tokens is None
+    assert "It is not Model Runner V2." in [event.text for event in desk.of(m.Event)]

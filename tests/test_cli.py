@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -15,6 +16,7 @@ import typer.main
 from avlab.cli import app
 from avlab.config import RunConfig
 from avlab.lab import Lab
+from avlab.run_command import began
 from avlab.workers.owner import OwnerError, ask
 
 HERE = Path(__file__).parent
@@ -188,6 +190,15 @@ def start(path, *options):
         assert time.monotonic() < end
         time.sleep(0.1)
     return process, json.loads(trace.read_text())["pid"]
+
+
+def test_a_run_stopped_before_its_greeting_is_none(capsys):
+    served = SimpleNamespace(run="mine")
+    progress = {"status": {"run": "mine", "error": None}, "tally": {"policy": None}}
+    assert not began(served, progress) and "nothing is recorded" in capsys.readouterr().err
+    assert not began(served, progress | {"status": {"run": "mine", "error": "It failed."}})
+    assert began(served, progress | {"tally": {"policy": "none"}})
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

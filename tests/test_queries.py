@@ -7,7 +7,10 @@ import pytest
 import store_frames as frames
 from sklearn.metrics import brier_score_loss, log_loss, roc_auc_score
 
+from avlab.experiments.reasons import why
+from avlab.figures import ab as figures_ab
 from avlab.speculation.calibration import bin_sums, scores
+from avlab.workers import messages as m
 from store import queries
 from store.database import Database
 from store.errors import UnknownRun
@@ -188,6 +191,35 @@ def test_a_summary_of_one_arm_of_several(lab):
     both = queries.run_summary(con, run)
     assert both["policy"] == "adaptive, fixed:3" and both["tokens_per_s"] == pytest.approx(200 / 3)
     assert [p["scheduled"] for p in adaptive["positions"]] == [80] * 3
+
+
+def test_a_ledger_tells_apart_no_time_and_time_that_is_not_told(lab):
+    untold = dict.fromkeys(("draft_ms", "verify_ms", "sample_ms", "decide_ms"), float("nan"))
+    untold |= {"target_tokens": None, "expected_ms": float("nan")}
+    undrafted = dict.fromkeys(("scheduled", "admitted", "accepted", "labelled"), (0, 0, 0))
+    con, run = lab(
+        frames.hello(),
+        m.Block(0, "adaptive", "serve", 0, 0.0, "chat", 0),
+        frames.steps(0, 10),
+        m.Block(1, "none", "serve", 10, 1.0, "chat", 0),
+        frames.steps(10, 20, block=1, **untold, **undrafted),
+        m.RoundDone(0, True, "", 2.0, 20),
+    )
+    told = queries.arm_ledger(con, run)
+    parts = ("draft_ms", "verify_ms", "sample_ms", "decide_ms")
+    assert [told["none"][part] for part in parts] == [None] * 4
+    whole = pytest.approx(12_500)  # 0.1 s for eight tokens
+    assert told["none"]["other_ms"] == told["none"]["total_ms"] == whole
+    assert sum(told["adaptive"][part] for part in (*parts, "other_ms")) == whole
+    answer = {
+        "arms": {arm: {"ledger": each, "tokens_per_s": len(arm)} for arm, each in told.items()},
+        "adaptive": [{"arm": "adaptive", "beaten_by": ["none"]}],
+    }
+    told["adaptive"] |= {"draft_ms": 0.0, "saved_ms": 5000.0, "expected_ms": None}
+    (reason,) = why(answer, {})
+    assert reason["term"] == "not told" and "none goes" in reason["text"]
+    bars = {trace.name: trace for trace in figures_ab.ledger(answer).data}
+    assert list(bars["verification"].x) == [0.0, pytest.approx(7500)]
 
 
 def test_runs_are_listed_newest_first_and_found_by_part_of_the_id(lab):

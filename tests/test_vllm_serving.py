@@ -11,7 +11,7 @@ from avlab.config import ConfigError
 from avlab.experiments.plan import make_plan, steps_ahead
 from avlab.policies import Arm, PolicyError
 from avlab.vllm.drained import Drained
-from avlab.vllm.engine import Iteration, Report, VllmEngine
+from avlab.vllm.engine import EngineError, Iteration, Report, VllmEngine, _look_for_folders, _start_sentence
 from avlab.vllm.reporting import VllmReporter
 from avlab.vllm.serving_config import VllmConfig
 from avlab.workers import messages as m
@@ -200,3 +200,14 @@ def test_a_line_of_the_log_says_how_far_a_start_is():
         Log._look(log, line)
         assert log.phase == phase
     assert log._reasons == ["No available memory for the cache blocks."]
+
+
+def test_a_folder_that_is_not_there_is_said_at_once(tmp_path):
+    spec = f"--speculative-config.method draft_model --speculative-config.model {tmp_path}/drafter"
+    for serve in (f"vllm serve {tmp_path}/target", f"vllm serve {tmp_path} {spec}"):
+        with pytest.raises(EngineError, match="no model in"):
+            _look_for_folders(VllmConfig.make(serve=serve).line)
+    _look_for_folders(VllmConfig.make(serve="vllm serve some/model").line)
+    hub = OSError("We couldn't connect to 'https://huggingface.co'.")
+    assert "drafty is no folder here" in _start_sentence(hub, "drafty")
+    assert "folder" not in _start_sentence(ValueError("No memory."), "drafty")

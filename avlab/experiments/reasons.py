@@ -44,7 +44,7 @@ def why(answer: Mapping[str, Any], positions: Mapping[str, list[dict]]) -> list[
 
 def _term(arm: str, winner: str, mine: dict, other: dict, positions: list[dict]) -> tuple[str, str]:
     lost = mine["total_ms"] - other["total_ms"]
-    drafting = mine["draft_ms"] - other["draft_ms"]
+    drafting = (mine["draft_ms"] or 0.0) - (other["draft_ms"] or 0.0)
     worst = max(
         (row for row in positions if row["slots"] >= ENOUGH_SLOTS),
         key=lambda row: abs(row["estimate"] - row["accepted"]),
@@ -72,7 +72,7 @@ def _term(arm: str, winner: str, mine: dict, other: dict, positions: list[dict])
         return "flat cost curve", (
             f"Flat cost curve: verifying every draft token would have cost {saved:.0f} ms more for every 1,000 tokens, "
             f"{saved / mine['total_ms']:.1%} of the time. There is little to gain by trimming, and deciding costs "
-            f"{mine['decide_ms']:.0f} ms."
+            f"{mine['decide_ms'] or 0.0:.0f} ms."
         )
     names = {
         "draft_ms": "drafting",
@@ -81,6 +81,14 @@ def _term(arm: str, winner: str, mine: dict, other: dict, positions: list[dict])
         "decide_ms": "deciding",
     }
     names["other_ms"] = "everything else"
+    untold = [
+        each for each, ledger in ((arm, mine), (winner, other)) if any(ledger[n] is None for n in names)
+    ]
+    if untold:
+        return "not told", (
+            f"{arm} loses {lost:.0f} ms to {winner} for every 1,000 tokens; where the time of {' and '.join(untold)} "
+            "goes, its engine does not tell."
+        )
     largest = max(names, key=lambda name: mine[name] - other[name])
     return names[largest], (
         f"The largest part of the loss is {names[largest]}: {mine[largest] - other[largest]:.0f} ms more than {winner} "

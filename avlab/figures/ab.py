@@ -105,7 +105,7 @@ def ledger(answer: Mapping[str, Any]) -> go.Figure:
     names = list(arms)[::-1]
     figure.update_yaxes(tickvals=names, ticktext=[broken(arm) for arm in names])
     for part, title in PARTS.items():
-        values = [max(arms[arm][f"{part}_ms"], 0.0) for arm in names]
+        values = [max(arms[arm][f"{part}_ms"] or 0.0, 0.0) for arm in names]
         colour = palette.PHASES.get(part, palette.PHASES["idle"])
         figure.add_trace(
             go.Bar(

@@ -21,7 +21,8 @@ WITHIN = (
 )
 ENGINES = (
     "An engine for each arm, started anew for each block with the arm's own draft length: what an arm drafts and "
-    "verifies is what it costs. An estimator begins anew with each block."
+    "verifies is what it costs. An estimator begins anew with each block, and learns "
+    "within its wash-out."
 )
 
 

@@ -24,6 +24,7 @@ from avlab.workers.entry import Order
 ARM = "watched"
 WORKLOAD = "its users' requests"
 NOT_TOLD = "not told"
+LOADED = "The server has the worker extension, which cannot see its steps."
 FIRST_ONLY = (
     "The server's worker extension answers for its first engine alone, so the counters of all are told: --engine 0 "
     "watches the first one from inside."
@@ -77,10 +78,15 @@ class Watch:
         engines = self._mine(reading)
         self.adaptive = self._verification(spec)
         K = max(len(each.accepted_by_position) for each in engines.values())
-        about, unread = self._extension(), []
+        about = self._extension()
+        unread: list[str] = []
         alone = len(reading.engines) == 1 or [key for _, key in engines] == [_first(reading)]
-        if about and not alone:
-            about, unread = None, [FIRST_ONLY]
+        if about and not about["steps"]:
+            unread = [LOADED, *about["missing"]]
+        elif about and not alone:
+            unread = [FIRST_ONLY]
+        if unread:
+            about = None
         if about:
             K, self.adaptive = int(about["K"]), bool(about["adaptive"])
         drafter = None if not K else str(spec.get("model") or spec.get("method") or NOT_TOLD)
@@ -120,12 +126,12 @@ class Watch:
         self.last = (self.tried, reading)
 
     def _extension(self) -> dict[str, Any] | None:
-        """What the server's worker extension says of itself; None where there is none, or where it sees nothing."""
+        """What the server's worker extension says of itself; None where there is none."""
         try:
             about = self.server.call("avlab_begin")[0]
         except (ServerError, IndexError):
             return None
-        return about if isinstance(about, dict) and about.get("steps") else None
+        return about if isinstance(about, dict) and "steps" in about else None
 
     def _begin_draining(self, about: Mapping[str, Any]) -> None:
         self.drained = Drained(self.put, time.monotonic() - self.order.clock())
@@ -228,7 +234,7 @@ class Watch:
             if self.drained:
                 about = self._extension()
                 self.drained = None
-                if about:
+                if about and about["steps"]:
                     self._begin_draining(about)
             return
         self._report(before, (now, reading))

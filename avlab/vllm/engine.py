@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ SWITCH = "avlab.vllm.extension.Switch"
 DRAIN_SECONDS = 1.0
 MOMENT = 0.25  # seconds that a step waits for an iteration, so that commands are heard
 ANSWER_SECONDS = 60.0  # for a worker to answer, behind the step that it is in
+HUB = "huggingface.co"
 PARSERS = ("vllm.entrypoints.common.cli_args", "vllm.entrypoints.launchers.cli_args")  # 0.33, 0.32
 
 
@@ -115,6 +117,7 @@ class VllmEngine:
         if importlib.util.find_spec(PACKAGE) is None:
             raise NotInstalled("a run that vLLM serves")
         self._waiting = waiting or self._waiting
+        _look_for_folders(self.line)
         self._thread.start()
         self._start(self.config.line_of(self.policy.arm) if self.config.engines else self.line)
         self.set_policy(self.config.arm)
@@ -131,7 +134,7 @@ class VllmEngine:
                 "vLLM does not take the command: what it says stands in the log above."
             ) from None
         except Exception as error:
-            raise EngineError(_start_sentence(error)) from None
+            raise EngineError(_start_sentence(error, line.model)) from None
         self.opened += 1
         self._waiting(True)
 
@@ -436,8 +439,18 @@ def _line(error: BaseException) -> str:
     return text.split("\n", 1)[0]
 
 
-def _start_sentence(error: BaseException) -> str:
-    return str(error) if isinstance(error, EngineError) else f"vLLM did not start: {_line(error)}"
+def _look_for_folders(line: ServeLine) -> None:
+    """Raises EngineError for a model or drafter that is written as a path, and is not there."""
+    for model in (line.model, str(line.speculative.get("model") or "")):
+        if model.startswith(("/", "./", "../", "~")) and not Path(model).expanduser().exists():
+            raise EngineError(f"There is no model in {model}: no such folder.")
+
+
+def _start_sentence(error: BaseException, model: str) -> str:
+    if isinstance(error, EngineError):
+        return str(error)
+    text = f"vLLM did not start: {_line(error)}"
+    return f"{text} {model} is no folder here, and no preset of avlab vllm presets." if HUB in text else text
 
 
 class VllmText:

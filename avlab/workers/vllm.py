@@ -102,15 +102,17 @@ def _greet(order: Order, engine: VllmEngine) -> None:
 
 def _machine(engine: VllmEngine) -> dict[str, Any]:
     import torch
+    from vllm.platforms import (
+        current_platform,
+    )  # asks the driver, and opens no context on a GPU, as torch would
 
-    cuda = torch.cuda.is_available()
     model = engine.vllm_config.model_config
     return {
         "processor": processor(),
         "cores": psutil.cpu_count(logical=False),
         "logical_cores": psutil.cpu_count(),
         "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
-        "device": torch.cuda.get_device_name() if cuda else "cpu",
+        "device": current_platform.get_device_name(),
         "dtype": str(model.dtype).removeprefix("torch."),
         "runner": engine.about.get("runner", ""),
         "adaptive": engine.about.get("adaptive", False),
