@@ -1,5 +1,6 @@
 """Runs: all that was recorded, side by side; notes, files, deletion."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -71,7 +72,8 @@ def side_by_side(ticked: Sequence[Run]) -> None:
     with host.connection() as con:
         summaries = [queries.run_summary(con, run["run_id"]) for run in ticked]
     for summary in summaries:
-        summary["label"] = f"{summary['run_id'][-8:]} {summary['policy']}"
+        policy = textwrap.shorten(summary["policy"], 26, placeholder=" …")  # fits a legend and a column
+        summary["label"] = f"{summary['run_id'][-8:]} {policy}"
     pinned = st.selectbox("Baseline", [summary["label"] for summary in summaries])
     baseline = next(summary for summary in summaries if summary["label"] == pinned)
     left, right = st.columns([2, 3])
@@ -85,6 +87,8 @@ def side_by_side(ticked: Sequence[Run]) -> None:
         st.dataframe(
             compare.against(summaries, baseline), hide_index=True,
             column_config={
+                "run": st.column_config.TextColumn(width="medium"),
+                "policy": st.column_config.TextColumn(width="small"),
                 "against baseline, %": st.column_config.NumberColumn(format="%+.1f"),
                 **{
                     name: st.column_config.NumberColumn(title, format="%.3f")

@@ -37,11 +37,9 @@ PAGES = {  # address, and which of the runs is on show
 WIDTHS = {"wide": 1280, "narrow": 390}
 THEMES = ("light", "dark")
 SHOWN = {  # picture of docs/images: page, width, theme, and how much of its height is shown
-    "live": ("live", "wide", "light", 1130),
-    "coefficients": ("coefficients", "wide", "dark", 1000),
-    "ab": ("ab", "wide", "light", 1100),
-    "playground": ("playground", "wide", "light", 1000),
-    "calibration": ("calibration", "wide", "dark", 1000),
+    "live": ("live", "wide", "light", 1415),
+    "coefficients": ("coefficients", "wide", "dark", 1110),
+    "calibration": ("calibration", "wide", "light", 1410),
 }
 MOST_BYTES = 200_000
 HEIGHT = "() => document.querySelector('[data-testid=stMain]').scrollHeight"
