@@ -63,15 +63,3 @@ def test_on_a_phone_no_page_is_wider_than_the_screen_and_charts_let_it_scroll(da
     phone.wait_for_function(DRAWN)
     assert phone.evaluate(BUTTONS) == []
     assert phone.evaluate("() => document.querySelector('.avlab-chart').layout.dragmode") is False
-
-
-def test_back_goes_through_the_pages_that_were_visited(dashboard, page):
-    open_page(page, dashboard.url)
-    for name in ("Calibration", "Budget"):
-        page.get_by_role("link", name=name, exact=True).click()
-        page.locator("h2", has_text=name).wait_for()
-    for name in ("Calibration", "Live"):
-        page.go_back()
-        page.locator("h2", has_text=name).wait_for()
-    page.go_forward()
-    page.locator("h2", has_text="Calibration").wait_for()
