@@ -16,6 +16,7 @@ from avlab.speculation.costs import CostTable
 from avlab.speculation.decision import Decision, Offer, admit, decide, running_mean
 from avlab.speculation.estimator import OnlineEstimator, Refit
 from avlab.speculation.features import probability
+from avlab.speculation.measured_costs import MeasuredCosts
 
 
 @dataclass(slots=True)
@@ -69,8 +70,17 @@ class AdaptiveVerification:
     new_request: what a slot without an earlier estimate counts as, "one" or "running-mean"; the latter under `+depth`.
     """
 
-    def __init__(self, arm: Arm, K: int, costs: CostTable, interval: int, new_request: str):
+    def __init__(
+        self,
+        arm: Arm,
+        K: int,
+        costs: CostTable,
+        interval: int,
+        new_request: str,
+        measured: MeasuredCosts | None = None,
+    ):
         self.arm, self.costs = arm, costs
+        self.deciding = measured if measured is not None and arm.depth else costs
         self.by_mean = arm.depth or new_request == "running-mean"
         self.mean_estimate = np.ones(K)  # [K] over earlier steps
         self.estimator = OnlineEstimator(K, interval=interval) if arm.learns else None
@@ -79,7 +89,7 @@ class AdaptiveVerification:
         """Settle depth, budget and exploration of the step, before anything is drafted."""
         self.mean_estimate = running_mean(self.mean_estimate, offer.earlier)
         unknown = self.mean_estimate if self.by_mean else np.ones_like(self.mean_estimate)
-        return decide(offer, unknown, self.costs, self.arm.depth, offer.coins < self.arm.explore)
+        return decide(offer, unknown, self.deciding, self.arm.depth, offer.coins < self.arm.explore)
 
     def estimate(self, feature: np.ndarray, head: np.ndarray | None) -> np.ndarray | None:
         """[B, K] acceptance estimates of this step's drafts, nan where feature and head are."""
@@ -160,8 +170,18 @@ class FullVerification:
 Policy = FixedLength | AdaptiveVerification | Untaught | FullVerification
 
 
-def make_policy(arm: Arm, K: int, costs: CostTable, interval: int, new_request: str = "one") -> Policy:
-    """The policy an arm names. Raises PolicyError for one this drafter cannot serve."""
+def make_policy(
+    arm: Arm,
+    K: int,
+    costs: CostTable,
+    interval: int,
+    new_request: str = "one",
+    measured: MeasuredCosts | None = None,
+) -> Policy:
+    """The policy an arm names. measured: costs as they are now, by which `+depth` decides; else by the table.
+
+    Raises PolicyError for one this drafter cannot serve.
+    """
     if K == 0 and arm.kind != "none":
         raise PolicyError(
             f"policy {arm} needs a drafter and this run has none: give --drafter, or use --policy none."
@@ -170,4 +190,4 @@ def make_policy(arm: Arm, K: int, costs: CostTable, interval: int, new_request: 
         raise PolicyError(f"policy {arm} asks for {arm.k} drafts; this drafter makes at most {K}.")
     if arm.kind != "adaptive":
         return FixedLength(arm, K)
-    return AdaptiveVerification(arm, K, costs, interval, new_request)
+    return AdaptiveVerification(arm, K, costs, interval, new_request, measured)

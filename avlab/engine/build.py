@@ -113,7 +113,9 @@ def build(config: RunConfig, progress: Progress = lambda text, done, total: None
             f"The context holds {target.length} positions, too few for {K} drafts behind a prompt: raise --context, or "
             "choose a target that holds more."
         )
-    settings = EngineConfig(slots=config.slots, new_request=config.new_request)
+    settings = EngineConfig(
+        slots=config.slots, new_request=config.new_request, measure_costs=config.costs is None
+    )
     most = config.slots * (K + 1) + settings.prompt_chunk
     cache = target.new_cache(config.slots + 1)  # one for a request served alone
     if config.costs:

@@ -19,6 +19,7 @@ from avlab.engine.target import Target
 from avlab.policies import Arm
 from avlab.speculation.costs import CostTable
 from avlab.speculation.estimator import REFIT_INTERVAL, labels
+from avlab.speculation.measured_costs import MeasuredCosts
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +27,14 @@ class EngineConfig:
     """slots: requests served at once; the cache has one more, for a request served alone (`solo`).
 
     prompt_chunk: prompt tokens computed a step, beside decoding. new_request: what a request without an earlier
-    estimate counts as: "one" (vLLM's rule) or "running-mean" (always under `+depth`).
+    estimate counts as: "one" (vLLM's rule) or "running-mean" (always under `+depth`). measure_costs: `+depth` decides
+    by what steps have cost lately, rather than by the table alone; results then depend on time.
     """
 
     slots: int = 64
     prompt_chunk: int = 256
     new_request: str = "one"
+    measure_costs: bool = False
     refit_interval: int = REFIT_INTERVAL
 
 
@@ -56,6 +59,7 @@ class Engine:
         self.queue: deque[Request] = deque()
         self.sequences: list[Sequence] = []  # by rising slot
         self.policies: dict[str, Policy] = {}
+        self.measured = MeasuredCosts(costs, self.K) if config.measure_costs and self.K else None
         self.clock = time.monotonic
         self.uniforms = noise.uniforms
         self.step_number = 0
@@ -91,7 +95,7 @@ class Engine:
         name = str(arm)
         if name not in self.policies:
             self.policies[name] = make_policy(
-                arm, self.K, self.costs, self.config.refit_interval, self.config.new_request
+                arm, self.K, self.costs, self.config.refit_interval, self.config.new_request, self.measured
             )
         return self.policies[name]
 
@@ -169,6 +173,13 @@ class Engine:
         report.refit = self.policy.end_step()
         report.finished += [self._end(s, reason) for s in list(self.sequences) if (reason := self._over(s))]
         watch.lap("decide")
+        if self.measured:
+            draft, verify, other = (
+                report.ms["draft"],
+                report.ms["verify"],
+                report.ms["sample"] + report.ms["decide"],
+            )
+            self.measured.observe(len(plan.ready), depth, report.target_tokens, draft, verify, other)
         return report
 
     def _admit_requests(self) -> None:

@@ -20,6 +20,7 @@ from avlab.speculation.budget import (
     survival,
 )
 from avlab.speculation.costs import CostTable
+from avlab.speculation.measured_costs import MeasuredCosts
 
 LEARNT = 0.05  # weight of a step's estimates in the running mean; twenty steps, chosen here
 FORGOTTEN = 0.0005  # a step's way back to 1 for a position without estimates; 2,000 steps, chosen here
@@ -70,7 +71,11 @@ def running_mean(mean: np.ndarray, earlier: np.ndarray) -> np.ndarray:
 
 
 def decide(
-    offer: Offer, unknown: np.ndarray, costs: CostTable, choose_depth: bool, explored: np.ndarray
+    offer: Offer,
+    unknown: np.ndarray,
+    costs: CostTable | MeasuredCosts,
+    choose_depth: bool,
+    explored: np.ndarray,
 ) -> Decision:
     """Depth, budget and exploration of a step.
 
