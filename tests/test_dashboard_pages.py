@@ -207,7 +207,7 @@ def test_the_playground_steps_runs_on_and_is_looked_at_again(tmp_path):
 def test_a_prompt_that_cannot_be_served_is_said_and_the_workload_goes_on(tmp_path):
     with opened(tmp_path / "lab.duckdb") as lab:
         lab.run({"workload": "code", "K": 4, "max_new_tokens": 40})
-        until(lambda: steps_of(lab) > 20)
+        until(lambda: steps_of(lab) > 20 and lab.supervisor.status().state == "serving")
         app = page("playground")
         assert "keeps no text" in said(app)
         next(area for area in app.text_area if area.label == "Prompt").set_value("  ")

@@ -10,6 +10,7 @@ from vllm_records import ABOUT, K, record
 from avlab.config import ConfigError
 from avlab.experiments.plan import make_plan, steps_ahead
 from avlab.policies import Arm, PolicyError
+from avlab.vllm import engine, extension
 from avlab.vllm.drained import Drained
 from avlab.vllm.engine import EngineError, Iteration, Report, VllmEngine, _look_for_folders, _start_sentence
 from avlab.vllm.reporting import VllmReporter
@@ -161,6 +162,10 @@ def test_steps_belong_to_the_block_that_they_were_made_in():
     reporter.flush()
     steps = [step for frame in frames if isinstance(frame, m.Steps) for step in frame.steps]
     assert [(step.step, step.block) for step in steps[4:]] == [(4, 1), (5, 1)]
+
+
+def test_what_means_that_no_length_is_held_is_the_same_on_both_sides():
+    assert engine.VLLMS_RULE == extension.UNTRIMMED
 
 
 def test_policies_that_one_engine_serves():

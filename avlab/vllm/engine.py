@@ -25,12 +25,12 @@ from avlab.engine.request import Finished, Request, RequestError, check
 from avlab.engine.request import Sequence as Served
 from avlab.policies import Arm, PolicyError
 from avlab.vllm import PACKAGE, NotInstalled, VllmError
-from avlab.vllm.extension import UNTRIMMED
 from avlab.vllm.serve_line import ServeLine
 from avlab.vllm.serving_config import VllmConfig
 
 SWITCH = "avlab.vllm.extension.Switch"
 DRAIN_SECONDS = 1.0
+VLLMS_RULE = -1  # a length that is not held: `extension.UNTRIMMED`, which a test compares
 MOMENT = 0.25  # seconds that a step waits for an iteration, so that commands are heard
 ANSWER_SECONDS = 60.0  # for a worker to answer, behind the step that it is in
 HUB = "huggingface.co"
@@ -217,7 +217,7 @@ class VllmEngine:
             if self.config.engines:
                 self._restart(arm)
             else:
-                verify = arm.k if arm.kind == "verify" else UNTRIMMED
+                verify = arm.k if arm.kind == "verify" else VLLMS_RULE
                 self.step_number = self._run_step(self._ask(self._call("avlab_policy", verify))[0])
         self.policy = policy
 
