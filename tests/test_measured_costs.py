@@ -4,7 +4,9 @@ import copy
 
 import numpy as np
 import pytest
+from tiny_models import make_engine, write_block_drafter, write_llama
 
+from avlab.policies import Arm
 from avlab.speculation.budget import choose_depth_and_budget
 from avlab.speculation.costs import CostTable
 from avlab.speculation.measured_costs import MeasuredCosts
@@ -87,3 +89,14 @@ def test_a_choice_by_measured_costs_stops_drafting_where_that_does_not_pay():
 def test_costs_belong_to_the_engine_also_where_policies_are_copied():
     measured = MeasuredCosts(table(), K)
     assert copy.deepcopy({"policy": measured})["policy"] is measured
+
+
+def test_steps_are_measured_from_the_first_arm_on_that_decides_by_it(tmp_path):
+    target = write_llama(tmp_path / "target")
+    drafter = write_block_drafter(tmp_path / "drafter", target)
+    for asked, expected in ((True, True), (False, False)):
+        engine = make_engine(target, "block", drafter, "adaptive", measure_costs=asked)
+        assert engine.measured is None
+        engine.set_policy(Arm.parse("adaptive+depth"))
+        assert (engine.measured is not None) == expected
+        assert (engine.policy.deciding is engine.costs) != expected

@@ -59,7 +59,7 @@ class Engine:
         self.queue: deque[Request] = deque()
         self.sequences: list[Sequence] = []  # by rising slot
         self.policies: dict[str, Policy] = {}
-        self.measured = MeasuredCosts(costs, self.K) if config.measure_costs and self.K else None
+        self.measured: MeasuredCosts | None = None  # from the first arm on that decides by them
         self.clock = time.monotonic
         self.uniforms = noise.uniforms
         self.step_number = 0
@@ -94,6 +94,8 @@ class Engine:
             arm = replace(arm, source="online")
         name = str(arm)
         if name not in self.policies:
+            if arm.depth and self.K and self.config.measure_costs and self.measured is None:
+                self.measured = MeasuredCosts(self.costs, self.K)
             self.policies[name] = make_policy(
                 arm, self.K, self.costs, self.config.refit_interval, self.config.new_request, self.measured
             )

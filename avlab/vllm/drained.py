@@ -24,7 +24,7 @@ class Drained:
         self._put, self._began, self._run_K, self._temperature = put, began, K, temperature
         self.base = self.after = self.refits_after = -1
         self.first_step = 0
-        self.K, self.source, self.missing = 0, "", ()
+        self.K = 0
         self._offset = 0.0  # of the record's clock, to ours
         self._sums: dict[str, dict[tuple[int, int], list[float]]] = {}
         self._window = 0
@@ -37,7 +37,7 @@ class Drained:
 
         Puts the cost tables and the coefficients that the estimator has by now.
         """
-        self.K, self.source, self.missing = int(about["K"]), about["source"], tuple(about["missing"])
+        self.K = int(about["K"])
         self._offset = float(about["clock"]) - time.monotonic()
         self.base, self.after = int(found["next"]), int(found["next"]) - 1
         self.first_step = first_step

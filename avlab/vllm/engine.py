@@ -10,7 +10,7 @@ vllm is imported when an engine is opened, and not before.
 import asyncio
 import concurrent.futures
 import contextlib
-import importlib
+import importlib.util
 import queue
 import threading
 import time
