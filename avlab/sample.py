@@ -1,6 +1,6 @@
 """The recorded runs that ship with the project, so that the pages have something to show before anything was started.
 
-`python -m avlab.sample` records them anew with the reference engine (five minutes) and writes them to
+`python -m avlab.sample` records them anew with the reference engine (seven minutes) and writes them to
 `avlab/sample_runs`, a folder a run.
 """
 
@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from avlab.config import RunConfig
+from avlab.experiments.frontier import make_frontier
 from avlab.experiments.plan import make_plan
 from avlab.lab import Lab
 from avlab.workers import messages as m
@@ -56,6 +57,15 @@ def compare(lab: Lab) -> str:
     return run
 
 
+def frontier(lab: Lab) -> str:
+    """Record a small frontier to its end; its id."""
+    config = RunConfig.make(context=CONTEXT, drafts="none")
+    arms = ["adaptive+depth", "fixed:2", "fixed:7", "none"]
+    run = lab.run(*make_frontier(config, arms, [1, 4, 16, 64], repeats=3, block="60steps", learn=100))
+    lab.supervisor.wait()
+    return run
+
+
 def drift(lab: Lab) -> str:
     """Record two changes of policy on drifting traffic; its id."""
     config = RunConfig.make(
@@ -74,6 +84,7 @@ def drift(lab: Lab) -> str:
 RECORDINGS: dict[
     str, tuple[Callable[[Lab], str], str]
 ] = {  # the last is the newest, which pages show at first
+    "frontier": (frontier, "A frontier of adaptive+depth, fixed:2, fixed:7 and none, at 1 to 64 requests."),
     "ab": (compare, "An A/B of adaptive, fixed:3 and none."),
     "drifting": (
         drift,

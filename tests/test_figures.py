@@ -43,6 +43,14 @@ def texts(figure):
     return [annotation.text for annotation in figure.layout.annotations]
 
 
+@pytest.mark.parametrize("count", [1, 24, 25, 26, 200])
+def test_a_running_median_is_that_of_the_last_25(count):
+    values = np.random.default_rng(count).exponential(size=count).astype(np.float32)
+    due = [np.median(values[max(0, i - 24) : i + 1]) for i in range(count)]
+    found = live.running_median(values, 25)
+    assert found.dtype == np.float32 and np.array_equal(found, np.array(due, dtype=np.float32))
+
+
 def test_rates_over_time():
     figure = live.throughput(steps(), BLOCKS)
     np.testing.assert_allclose(figure.data[0].y, 80.0)

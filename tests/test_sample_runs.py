@@ -22,7 +22,9 @@ CHARTS = {
     "calibration": 6,
     "budget": 5,
     "ab": 3,
+    "frontier": 1,
 }  # of a page with all its charts
+EXPERIMENTS = {"ab": "ab", "frontier": "frontier"}  # pages that show a run of one sort only
 SHIPPED = sorted(folder.name for folder in sample.FOLDER.iterdir())
 ABSOLUTE = re.compile(r"""(?:^|[\s"'(=:,])(?:/[\w.~-]+){1,}|[A-Za-z]:\\|\\\\\w|~/""")
 MOST_BYTES = 1_500_000
@@ -56,7 +58,7 @@ def texts(values):
 
 
 def test_a_new_lab_has_the_shipped_runs_and_shows_the_drifting_one(runs):
-    assert "drifting" in SHIPPED and set(SHIPPED) <= set(sample.RECORDINGS)
+    assert set(SHIPPED) == set(sample.RECORDINGS)
     listed = host.run_list()
     assert {run["run_id"] for run in listed} == set(runs.values())
     assert {run["state"] for run in listed} == {"finished"}
@@ -69,17 +71,23 @@ def test_a_new_lab_has_the_shipped_runs_and_shows_the_drifting_one(runs):
 def test_every_page_draws_a_shipped_run(name, shipped, runs):
     app = page(name, runs[shipped])
     assert not app.exception and not app.main.error
-    if name in CHARTS and (name, shipped) != ("ab", "drifting"):
+    if name in CHARTS and EXPERIMENTS.get(name, shipped) == shipped:
         assert charts(app) == CHARTS[name]
         assert runs[shipped][-8:] in said(app)
 
 
-@pytest.mark.skipif("ab" not in SHIPPED, reason="no A/B is shipped: make sample-runs")
-def test_the_ab_page_leads_from_the_drifting_run_to_the_shipped_ab(runs):
-    app = page("ab", runs["drifting"])
-    next(button for button in app.button if button.label == "Show the last A/B").click().run()
-    assert not app.exception and charts(app) == CHARTS["ab"]
-    assert list(app.dataframe[0].value["arm"]) == ["adaptive", "fixed:3", "none"]
+@pytest.mark.parametrize(
+    ("name", "button", "arms"),
+    [
+        ("ab", "Show the last A/B", ["adaptive", "fixed:3", "none"]),
+        ("frontier", "Show the last frontier", ["adaptive+depth", "fixed:2", "fixed:7", "none"]),
+    ],
+)
+def test_a_page_of_experiments_leads_from_the_drifting_run_to_the_shipped_one(name, button, arms, runs):
+    app = page(name, runs["drifting"])
+    next(each for each in app.button if each.label == button).click().run()
+    assert not app.exception and charts(app) == CHARTS[name]
+    assert list(dict.fromkeys(app.dataframe[0].value["arm"])) == arms
 
 
 @pytest.mark.parametrize("shipped", SHIPPED)

@@ -39,7 +39,7 @@ def interactivity(requests: Columns) -> go.Figure:
     time, rate = requests["last_token"][known], rate[known]
     order = np.argsort(time)[-MOST_REQUESTS:]
     time, rate = time[order].astype(np.float32), rate[order].astype(np.float32)
-    middle = np.array([np.median(rate[max(0, i - 24) : i + 1]) for i in range(len(rate))], dtype=np.float32)
+    middle = running_median(rate, 25)
     figure = frame(SECONDS, "tokens/s for one user", y_from_zero=True)
     figure.add_trace(
         go.Scatter(
@@ -51,6 +51,14 @@ def interactivity(requests: Columns) -> go.Figure:
         line("median of the last 25", time, middle, palette.USER, hovertemplate="%{y:.1f} tokens/s")
     )
     return figure
+
+
+def running_median(values: np.ndarray, width: int) -> np.ndarray:
+    """The median of each value and those before it, `width` in all where there are as many, [N] of `values`' type."""
+    begin = [np.median(values[: i + 1]) for i in range(min(width - 1, len(values)))]
+    whole = np.lib.stride_tricks.sliding_window_view(values, width) if len(values) >= width else None
+    rest = [] if whole is None else np.median(whole, axis=1)
+    return np.concatenate([begin, rest]).astype(values.dtype)
 
 
 def request_rates(requests: Columns) -> np.ndarray:
