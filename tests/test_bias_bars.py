@@ -23,6 +23,7 @@ from avlab.teaching.rules import parse_rule
 from avlab.teaching.scenes import all_or_nothing, one_late
 
 STEPPED = [1.0, 1.9, 1.9, 1.9, 2.8, 2.8, 2.8]
+LATE = one_late()
 SOUND = [score for score in SCORES.values() if score is not drawn_token_probability]
 
 
@@ -51,7 +52,7 @@ def sound_rules(random, pair, B):
     costs = CostTable(
         np.tile(np.cumsum(random.random(K + 1)), (B + 1, 1)), 0.1 + np.cumsum(random.random(4 * B * K))
     )
-    alone = [one_late(), all_or_nothing()] if B == 1 else []
+    alone = [LATE, all_or_nothing()] if B == 1 else []
     return [
         fixed(int(random.integers(K + 1))),
         threshold(score, cut),
@@ -110,7 +111,8 @@ def test_enumeration_agrees_with_200_000_draws_in_200_random_cases():
         faults = [{}, {"draft_noise_again": True}, {"target_shares_noise": True}][case % 3 if case % 2 else 0]
         rule, starts = rules[(case // 6 if B == 2 else case) % len(rules)], tuple(range(B))
         exact = output_distribution(pair, rule, starts, 2, **faults).clip(0, 1)
-        counts = sample_outputs(pair, rule, 200_000, random, starts, 2, memory=1, **faults)
+        memory = None if rule is LATE else 1  # it looks at places, and so at the whole of a history
+        counts = sample_outputs(pair, rule, 200_000, random, starts, 2, memory=memory, **faults)
         assert not counts[exact == 0].any(), case
         seen, due = pool(counts, exact)  # cells that are too rare for a normal error are taken together
         error = np.sqrt(np.maximum(due * (1 - due), 0) / 200_000)

@@ -32,6 +32,13 @@ def test_in_every_scene_the_unsound_rules_bend_and_the_sound_ones_do_not(name):
         assert outcome.arm.sound == np.isinf(outcome.sample_size)
 
 
+@pytest.mark.parametrize("name", SCENES)
+def test_every_scene_sampled_agrees_with_its_exact_form(name):
+    scene = SCENES[name]()
+    for exact, drawn in zip(outcomes(scene), sampled_outcomes(scene, 20_000), strict=True):
+        assert drawn.draws == 20_000 and np.abs(drawn.joint - exact.joint).max() < 0.02, exact.arm.name
+
+
 def test_the_numbers_of_the_scenes():
     first = {name: {o.arm.sound: o.token for o in outcomes(make())} for name, make in SCENES.items()}
     np.testing.assert_allclose(first["drawn token"][False], [0.4, 0.6], rtol=0, atol=1e-12)

@@ -112,9 +112,7 @@ def sampled_outcomes(scene: Scene, draws: int, seed: int = 0) -> list[Outcome]:
     random = np.random.default_rng(seed)
     found = []
     for arm in scene.arms:
-        counts = sample_outputs(
-            scene.pair, arm.rule, draws, random, scene.starts, scene.length, memory=1, **arm.faults
-        )
+        counts = sample_outputs(scene.pair, arm.rule, draws, random, scene.starts, scene.length, **arm.faults)
         found.append(_outcome(scene, arm, counts / draws, draws))
     return found
 

@@ -90,8 +90,8 @@ def _show(rows: list[dict[str, Any]]) -> None:
             "p-value, corrected",
             f"The smaller of a rule's p-values times the {tests} tests of this audit, 1 at most. A rule whose line "
             "ends below the dotted one, 0.01, is rejected; chance does that in at most one of a hundred audits of "
-            "faithful samplers. It is watched here while it runs, which gives chance more occasions: before the end it is no "
-            "verdict. A sound rule's line wanders; an unsound one's falls for good.",
+            "faithful samplers. It is watched here while it runs, which gives chance more occasions: before the end it "
+            "is no verdict. A sound rule's line wanders; an unsound one's falls for good.",
         )  # fmt: skip
     with right:
         chart(
