@@ -18,7 +18,7 @@ from avlab.workers.messages import Experiment
 from avlab.workers.supervisor import WorkerError
 from store import queries
 
-DEPTH = "adaptive+depth+explore=0.02"  # the arm that is to match the best fixed length everywhere
+DEPTH = "adaptive+depth+explore=0.005"  # the arm that is to match the best fixed length everywhere
 LOOK_SECONDS = 0.5
 OVER = ("finished", "stopped")  # how a run ends that a measure may use: one that was cut off is served again
 
@@ -28,7 +28,7 @@ class Product:
 
     def __init__(self, context: Context, lab: Lab):
         self.context, self.lab = context, lab
-        self.config = context.config.changed(costs=str(self._costs()))
+        self.config = context.config.changed(costs=str(self._costs()), depth_costs="measured")
 
     def query(self, ask: Callable[..., Any], *arguments: Any, **more: Any) -> Any:
         """What one of `store.queries` answers."""
