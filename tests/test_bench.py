@@ -175,6 +175,7 @@ def test_measures_are_found_and_chosen_by_name():
         "first-tokens": 20.0,
         "tick": 100.0,
         "dashboard-effect": 5.0,
+        "audit-speed": 2000,
     }
     assert [m.name for m in choose(found, ["recorder", "overhead-top-p"])] == ["overhead", "recorder"]
     with pytest.raises(BenchError, match="no measure named 'speed'"):
