@@ -46,7 +46,9 @@ def recovery(time, tokens, step, refits, begin: float, end: float) -> Recovery:
     )
     enough = SHARE * settled
     drained = int(np.argmin(rates > settled / SHARE))  # the first window that is not above
-    first = next((i for i in np.flatnonzero(rates >= enough) if _stays(rates, max(i, drained), enough)), None)
+    first = next(
+        (i for i in np.flatnonzero(rates >= enough) if _stays(rates, max(int(i), drained), enough)), None
+    )
     if first is None:
         return Recovery(settled, np.inf, np.inf, float(rates.min() / settled))
     last = step[first + WINDOW]
