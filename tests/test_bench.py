@@ -168,7 +168,7 @@ def test_measures_are_found_and_chosen_by_name():
         "frontier-off": 0,
         "frontier-least": 0.98,
         "frontier-gains": 2,
-        "frontier-half-width": 1.5,
+        "frontier-ratio-half-width": 1.5,
         "drift-gain": 1.05,
         "drift-recovery": 3,
         "first-page": 3.0,
