@@ -225,6 +225,16 @@ def best_by_halves(log_rates) -> tuple[int, np.ndarray]:
     return int(log_rates.mean(axis=1).argmax()), judged
 
 
+def best_by_others(log_rates) -> np.ndarray:
+    """Log throughput by round of the arm that is best in all other rounds, from log_rates [arms, T], [T].
+
+    As `best_by_halves`, for few rounds: every round is judged by all that are not itself. A single round judges itself.
+    """
+    log_rates = np.asarray(log_rates, dtype=np.float64)
+    others = log_rates.sum(axis=1, keepdims=True) - log_rates if log_rates.shape[1] > 1 else log_rates
+    return log_rates[others.argmax(axis=0), np.arange(log_rates.shape[1])]
+
+
 def rounds_until(x, half_width: float, alpha: float = ALPHA) -> int | None:
     """About how many rounds in all until the confidence sequence is narrower than ± half_width; None below 4 rounds.
 
