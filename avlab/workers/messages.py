@@ -406,7 +406,7 @@ class Experiment(Message, frozen=True, tag=_snake):
     unit: str = "steps"  # or "seconds"
     washout: int = 4  # steps after a switch that are not counted
     learn: int = 200  # steps that an arm with an estimator serves before the first round
-    seed: int = 0  # of the order of arms
+    seed: int = 0  # of the order of arms, and with the run's seed of the prompts of isolated blocks
 
 
 class Generate(Message, frozen=True, tag=_snake):
