@@ -23,8 +23,8 @@ def analyse(con: duckdb.DuckDBPyConnection, run: str, slo: tuple[str, float] | N
 
     results: a row for each arm but the baseline, of throughput over the baseline's, see `result_of`. arms: by arm
     tokens_per_s, what users saw, and the ledger per 1,000 output tokens. seconds_a_round: its median, wash-outs
-    included. adaptive: each adaptive arm against every fixed length. verdicts and why: sentences. slo: (measure, limit),
-    see `words.best_within`. Raises NoExperiment.
+    included. adaptive: see `against_fixed`. verdicts and why: sentences. slo: (measure, limit), see
+    `words.best_within`. Raises NoExperiment.
     """
     plan = queries.experiment(con, run)
     if plan is None:
@@ -67,8 +67,8 @@ def result_of(
 
     arm, ratio, low, high (the confidence sequence), rounds, declared (the interval excludes 1), declared_at (the round
     in which a difference was first declared; it stays if the ratio then moved, which withdraws the declaration),
-    fixed_low, fixed_high (the fixed-sample interval), rounds_to_2_percent and minutes_to_2_percent in all, moved, and by
-    round ratio_by_round, estimate_by_round, low_by_round, high_by_round.
+    fixed_low, fixed_high (the fixed-sample interval), rounds_to_2_percent and minutes_to_2_percent in all, moved, and
+    by round ratio_by_round, estimate_by_round, low_by_round, high_by_round.
     """
     x = statistics.log_ratios(rates, baseline)
     if not len(x):
@@ -83,7 +83,7 @@ def result_of(
         "low": end_of(sequence.low[-1]),
         "high": end_of(sequence.high[-1]),
         "rounds": len(x),
-        "declared": first > 0 and not sequence.moved,
+        "declared": bool(sequence.low[-1] > 0 or sequence.high[-1] < 0) and not sequence.moved,
         "declared_at": first or None,
         "fixed_low": end_of(fixed.low),
         "fixed_high": end_of(fixed.high),
@@ -137,8 +137,8 @@ def _fixed(arms: list[str]) -> list[str]:
 
 def against_fixed(rates: dict[str, np.ndarray], arms: list[str], baseline: str) -> list[dict]:
     """For each adaptive arm: the fixed lengths compared (fixed); whether there are two or more and its sequence against
-    each now excludes 1 from below (declared), since which round, and by how much at least (least_low); and the arms that
-    beat it by a sequence that excludes 1 (beaten_by): of those that do not adapt and the baseline, and of all where it is
+    each excludes 1 from below (declared), since which round, and by how much at least (least_low); and the arms whose
+    sequence against it excludes 1 (beaten_by): of the baseline and those that do not adapt, or of all where it is
     the baseline itself.
     """
     fixed = _fixed(arms)
@@ -153,16 +153,18 @@ def against_fixed(rates: dict[str, np.ndarray], arms: list[str], baseline: str) 
         ]
         x = {rival: statistics.log_ratios(rates[arm], rates[rival]) for rival in rivals}
         ends = {rival: statistics.sequence(ratios) for rival, ratios in x.items()}
-        first = statistics.beats_all([x[rival] for rival in fixed]) if len(fixed) > 1 else 0
-        declared = first > 0 and not any(ends[rival].moved for rival in fixed)
+        least = min((ends[rival].low[-1] for rival in fixed), default=-np.inf)
+        declared = len(fixed) > 1 and least > 0 and not any(ends[rival].moved for rival in fixed)
         answer.append(
             {
                 "arm": arm,
                 "fixed": fixed,
                 "declared": declared,
-                "declared_at": first if declared else None,
-                "least_low": end_of(min(ends[rival].low[-1] for rival in fixed)) if declared else None,
-                "beaten_by": [rival for rival in rivals if ends[rival].high[-1] < 0 and not ends[rival].moved],
+                "declared_at": statistics.beats_all([x[rival] for rival in fixed]) if declared else None,
+                "least_low": end_of(least) if declared else None,
+                "beaten_by": [
+                    rival for rival in rivals if ends[rival].high[-1] < 0 and not ends[rival].moved
+                ],
             }
         )
     return answer

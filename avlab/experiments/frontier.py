@@ -53,7 +53,9 @@ def make_frontier(
         raise ConfigError([f"repeats is {repeats}; it must be 1 to {MOST_ROUNDS}."])
     if not loads or loads[0] < 1:
         raise ConfigError(["a frontier needs loads of 1 request or more, such as 1,4,16,64."])
-    config, plan = make_plan(config, arms, None, loads[-1], repeats, "isolated", block, washout, learn, order_seed)
+    config, plan = make_plan(
+        config, arms, None, loads[-1], repeats, "isolated", block, washout, learn, order_seed
+    )
     cells = [f"{arm}@{load}" for arm in plan.arms for load in loads]
     if len(set(map(unlabelled, plan.arms))) < len(plan.arms):
         raise ConfigError(["an arm is listed twice; a frontier takes each once."])
@@ -161,7 +163,7 @@ def analyse_frontier(
 
 
 def sentences(found: Sequence[Mapping[str, Any]], slo: tuple[str, float] | None = None) -> list[str]:
-    """Which arm is on the frontier where, by the values measured; and the best arm within an objective, load by load."""
+    """Which arm is on the frontier where; and the best arm within an objective, load by load."""
     loads = sorted({point["load"] for point in found})
     said = []
     for arm in dict.fromkeys(point["arm"] for point in found):
@@ -217,8 +219,8 @@ def read_frontier(text: str) -> list[dict[str, Any]]:
 
 
 def scaled(published: Sequence[Mapping[str, Any]], own: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """A published frontier in our units: its no-speculation point is laid on ours at the lowest load that both have, for
-    comparing shapes. Empty where there is none.
+    """A published frontier in our units: its no-speculation point is laid on ours, at the lowest load that both have,
+    for comparing shapes. Empty where there is none.
     """
     theirs, ours = ({p["load"]: p for p in found if p["arm"] == "none"} for found in (published, own))
     load = min(theirs.keys() & ours.keys(), default=None)

@@ -49,9 +49,9 @@ def make_plan(
     arms: policies; one listed twice is compared with itself. baseline: else the first fixed length, else none, else the
     first arm. block: the length of a counted block, as "40steps" or "2s". washout: else 4 steps. Where every block has
     an engine of its own, an adaptive arm begins each knowing nothing: it learns within the wash-out, which is then
-    `learn` steps long unless told otherwise, for all arms. order_seed: of the order of arms, and with the run's seed of the
-    prompts of isolated blocks; else drawn here, since the statistics rest on an order that nobody knew. The plan, and
-    with it the database, keeps it.
+    `learn` steps long unless told otherwise, for all arms. order_seed: of the order of arms, and with the run's seed of
+    the prompts of isolated blocks; else drawn here, since the statistics rest on an order that nobody knew. The plan,
+    and with it the database, keeps it.
     """
     fresh = isinstance(config, VllmConfig) and config.engines
     if fresh:

@@ -212,7 +212,7 @@ def beats_all(x_by_rival, alpha: float = ALPHA) -> int:
 
 
 def best_by_halves(log_rates) -> tuple[int, int]:
-    """The best arm in the first, third, ... round, and the best in the others, from log_rates [arms, T], T of at least 2.
+    """The best arm of the rounds 0, 2, ... and the best of the rounds 1, 3, ..., from log_rates [arms, T], T > 1.
 
     The best of several noisy arms may be so by luck: it is settled only where both halves, which know nothing of each
     other, choose the same one. Arms are taken by their mean.
@@ -223,8 +223,8 @@ def best_by_halves(log_rates) -> tuple[int, int]:
 
 
 def rounds_until(x, half_width: float, alpha: float = ALPHA) -> int | None:
-    """About how many rounds in all until the confidence sequence is narrower than ± half_width; None below 4 rounds, and
-    where the ratio has moved.
+    """About how many rounds in all until the confidence sequence is narrower than ± half_width; None below 4 rounds,
+    and where the ratio has moved.
 
     The widths it has now, carried on as sqrt(log(n) / n), the rate of a mixture.
     """

@@ -128,8 +128,8 @@ def errors_together(answer: Mapping[str, Any]) -> str:
         return ""
     together = min(100 * ALPHA * count, 100)
     return (
-        f"Each of these {count} comparisons by itself is wrong in at most {100 * ALPHA:g} % of A/Bs; one or more of them "
-        f"in up to {together:g} % (the errors added up)."
+        f"Each of these {count} comparisons by itself is wrong in at most {100 * ALPHA:g} % of A/Bs; one or more of "
+        f"them in up to {together:g} % (the errors added up)."
     )
 
 
