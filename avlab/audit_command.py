@@ -72,7 +72,7 @@ def audit(
     """Audit the engine's step: fresh continuations of a prompt against the target's exact distribution, by a G-test.
 
     One and two tokens, float32. The exit code is 1 where a sound rule is rejected, or an unsound one whose exact total
-    variation is 0.02 or more is not; 2 where the minutes were over before the audits.
+    variation is 0.02 or more, or that uses noise twice, is not; 2 where the minutes were over before the audits.
     """
     if not prompt.strip():
         raise CaseError("--prompt is empty: say something that the model can answer.")
@@ -157,7 +157,8 @@ def unexpected(row: Mapping[str, Any]) -> bool:
     """Whether an audit's verdict is not what the rule deserves."""
     if row["sound"]:
         return row["rejected"]
-    return not row["rejected"] and (row["exact_total_variation"] or 0.0) >= NOTICEABLE
+    noticeable = row["rule"].startswith("noise") or (row["exact_total_variation"] or 0.0) >= NOTICEABLE
+    return noticeable and not row["rejected"]
 
 
 def _table(*names: str, left: tuple[str, ...]) -> Table:

@@ -181,6 +181,10 @@ class RunConfig(Traffic):
         SPIN, ge=0, le=10**12, description="how long idle threads spin (GOMP_SPINCOUNT); 0: not at all"
     )
     costs: str | None = Field(None, description="cost file; else steps are timed at start")
+    depth_costs: Literal["auto", "measured", "table"] = Field(
+        "auto",
+        description="+depth decides by recent steps or by the table; auto: measured, unless costs names a file",
+    )
 
     @property
     def arm(self) -> Arm:
@@ -189,6 +193,11 @@ class RunConfig(Traffic):
     @property
     def has_drafter(self) -> bool:
         return self.drafter != "none"
+
+    @property
+    def measures_costs(self) -> bool:
+        """Whether `+depth` decides by what steps have cost lately."""
+        return self.depth_costs == "measured" or (self.depth_costs == "auto" and self.costs is None)
 
     @field_validator("policy")
     @classmethod

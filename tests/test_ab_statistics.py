@@ -178,6 +178,17 @@ def test_halves_agree_on_a_best_arm_where_there_is_one_and_by_chance_where_not()
     assert {s.best_by_halves(rates) for rates in ahead} == {(3, 3)}
 
 
+def test_with_few_rounds_each_is_judged_by_an_arm_that_the_others_chose():
+    draw, plain, others = np.random.default_rng(24), [], []
+    for _ in range(2000):
+        rates = draw.normal(0.0, 0.05, (8, 4))
+        plain.append(rates.mean(axis=1).max())
+        others.append(s.best_by_others(rates).mean())
+    assert np.mean(plain) > 0.02 and abs(np.mean(others)) < 0.004
+    assert s.best_by_others([[0.0, 1.0, 5.0], [1.0, 2.0, 0.0]]).tolist() == [0.0, 1.0, 0.0]
+    assert s.best_by_others([[0.0], [1.0]]).tolist() == [1.0]
+
+
 def test_how_long_until_is_about_right():
     x = log_ratios(22, 0.05, experiments=20, rounds=1000, freedom=30.0, correlation=0.0)
     for row in x[:5]:

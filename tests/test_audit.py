@@ -120,6 +120,23 @@ def test_sound_rules_are_not_rejected(models, rule):
     assert audit.exact_total_variation() == pytest.approx(0, abs=1e-9)
 
 
+@pytest.mark.parametrize(
+    "rule", ["adaptive", "adaptive:raw", "adaptive:head", "budget:earlier", "budget:same-step"]
+)
+def test_a_budget_trims_before_the_first_token(models, rule):
+    """Else the first token would say nothing about the rule."""
+    audit, shares = Audit(*models, PROMPT, parse(rule)), []
+
+    def look(report):
+        if len(report.slots.request) == TOGETHER:  # first steps; few continuations take a second one
+            shares.append(report.slots.admitted.sum() / report.slots.scheduled.sum())
+
+    audit.watch = look
+    for _ in audit.continuations(4 * TOGETHER):
+        pass
+    assert len(shares) == 4 and 0.15 < np.mean(shares) < 0.85
+
+
 @pytest.mark.parametrize("rule", UNSOUND)
 def test_unsound_rules_are_rejected_and_marked(models, rule):
     audit, _, fits = audited(models, rule, 12_000)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from avlab.audit import AuditProcess
+from avlab.audit import SOUND_RULES, UNSOUND_RULES, AuditProcess
 
 pytestmark = [pytest.mark.model, pytest.mark.slow]
 
@@ -19,13 +19,13 @@ def audited(rules, seeds):
 
 
 def test_sound_rules_are_not_rejected():
-    for row in audited(["adaptive", "fixed:2"], [0, 1]):
+    for row in audited(SOUND_RULES, [0, 1]):
         assert row["sound"] and not row["rejected"], row
         assert row["continuations"] == 20_000 and row["exact_total_variation"] < 1e-9
 
 
 def test_unsound_rules_are_rejected_and_marked():
-    for row in audited(["drawn:0.2", "budget:same-step", "noise:correction"], [0]):
+    for row in audited(UNSOUND_RULES, [0, 1]):
         assert row["rejected"] and row["label"].startswith("UNSOUND"), row
         assert row["exact_total_variation"] is None or row["exact_total_variation"] > 0.02
 

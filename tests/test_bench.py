@@ -169,13 +169,14 @@ def test_measures_are_found_and_chosen_by_name():
         "frontier-off": 0,
         "frontier-least": 0.98,
         "frontier-gains": 2,
-        "frontier-half-width": 1.5,
+        "frontier-ratio-half-width": 1.5,
         "drift-gain": 1.05,
         "drift-recovery": 3,
         "first-page": 3.0,
         "first-tokens": 20.0,
         "tick": 100.0,
         "dashboard-effect": 5.0,
+        "audit-speed": 2000,
     }
     assert [m.name for m in choose(found, ["recorder", "overhead-top-p"])] == ["overhead", "recorder"]
     with pytest.raises(BenchError, match="no measure named 'speed'"):

@@ -21,8 +21,8 @@ from avlab.speculation.costs import CostTable
 from avlab.workers import messages as m
 from avlab.workers.serving import Server, open_traffic
 
-SECONDS = 20.0  # of a phase
-K, SLOTS, INTERVAL = 7, 64, 30
+SECONDS = 40.0  # of a phase: some five refits
+K, SLOTS, INTERVAL = 7, 64, 100
 VERIFY = [
     (2, 19.0),
     (8, 22.0),
@@ -34,6 +34,7 @@ VERIFY = [
 ]  # ms by tokens, 2 cores
 DRAFT = [(n, d, 3.0 + 0.12 * n + 0.2 * d) for n in (1, 64) for d in (1, 4, 7)]
 EASE = {"verse": -2.0, "tool_calls": 2.0}
+ARMS = (DEPTH, "none", *(f"fixed:{k}" for k in range(1, K + 1)))
 
 
 class Simulated(stand_in_serving.Engine):
@@ -84,8 +85,7 @@ def test_the_schedule_changes_traffic_and_load():
 
 @pytest.fixture(scope="module")
 def judged():
-    found = {arm: simulated(arm)[0] for arm in (DEPTH, "none", *(f"fixed:{k}" for k in range(1, K + 1)))}
-    return drift.judged(found, SECONDS)
+    return drift.judged({arm: simulated(arm)[0] for arm in ARMS}, ARMS, SECONDS)
 
 
 def test_one_adaptive_policy_beats_every_fixed_length_on_changing_traffic(judged):
@@ -123,6 +123,58 @@ def test_recovery_is_read_off_the_steps_after_a_change():
     assert never.steps == 50 and never.refits == 0
     slow = recovery(*steps_of([1.0] * 100), [], 0.0, 3.0)
     assert np.isnan(slow.settled) and slow.refits == np.inf
+
+
+def test_a_window_counts_as_back_only_where_throughput_stays():
+    """A step down: the requests of before drain at 200 tokens/s, then it dips, and comes back to 100."""
+    time, tokens, step = steps_of([200.0] * 60 + [60.0] * 200 + [100.0] * 340)
+    found = recovery(time, tokens, step, range(0, 600, 40), 0.0, 60.05)
+    assert found.settled == pytest.approx(100.0)
+    assert 260 < found.steps <= 260 + drift.WINDOW and found.refits == 8
+    assert found.least == pytest.approx(0.6)
+    slow = recovery(*steps_of([200.0] * 200 + [60.0] * 200 + [100.0] * 400), range(0, 800, 40), 0.0, 80.05)
+    assert 400 < slow.steps <= 400 + drift.WINDOW  # a drain that takes longer than a window hides no dip
+    clean = recovery(*steps_of([200.0] * 200 + [100.0] * 400), [], 0.0, 60.05)
+    assert clean.steps == drift.WINDOW
+    last = recovery(*steps_of([100.0] * 350 + [60.0] * 400 + [100.0] * 75), [], 35.05, 82.55)
+    assert last.steps < np.inf  # what is left of a phase is enough
+
+
+def run_of(rates, seconds=12.0):
+    """A run of four phases with a step every 0.1 s; rates: tokens/s of equal parts of the schedule."""
+    count = round(len(drift.KINDS) * seconds / 0.1)
+    time = 0.1 * np.arange(1, count + 1) - 0.05
+    tokens = 0.1 * np.repeat(rates, count // len(rates))
+    return drift.Served(np.arange(count), time, tokens, np.arange(0, count, 100), 0.0)
+
+
+def test_the_gain_has_an_interval_from_bins_at_the_same_place_of_the_schedule():
+    draw = np.random.default_rng(3)
+    parts = len(drift.KINDS) * drift.BINS
+    traffic = np.repeat([100.0, 400.0, 300.0, 50.0], drift.BINS) * draw.uniform(0.7, 1.3, parts)
+    found = {arm: run_of(traffic) for arm in ARMS} | {DEPTH: run_of(1.1 * traffic)}
+    values, tables, notes = drift.judged(found, ARMS, 12.0)
+    assert values["drift-gain"] == pytest.approx(1.1)
+    assert (
+        "1.100 [1.100, 1.100]" in notes[0] and "from one run to the next" in notes[1]
+    )  # what both share cancels
+    assert tables[0].rows[-1][-1] == "1.100 [1.100, 1.100]" and tables[0].rows[0][-1] == ""
+    held, widths = 0, []
+    for _ in range(400):
+        own = [traffic.reshape(4, -1) * draw.lognormal(0, 0.05, (4, drift.BINS)) for _ in range(2)]
+        ratio = drift.ratio_of(1.1 * own[0], own[1])
+        held += ratio.low <= 1.1 <= ratio.high
+        widths.append(ratio.high / ratio.low - 1)
+    assert 0.92 <= held / 400 <= 0.98 and 0.02 < np.mean(widths) < 0.2
+
+
+@pytest.mark.parametrize(("absent", "recovered"), [("fixed:3", True), (DEPTH, False)])
+def test_without_the_run_of_an_arm_there_is_no_gain(absent, recovered):
+    found = {arm: run_of(np.full(24, 100.0)) for arm in ARMS if arm != absent}
+    values, tables, notes = drift.judged(found, ARMS, 12.0)
+    assert values["drift-gain"] is None and (values["drift-recovery"] is not None) == recovered
+    assert f"No run of {absent} came to its end" in notes[0] and len(tables[0].rows) == len(ARMS) - 1
+    assert drift.judged({}, ARMS, 12.0)[0] == {"drift-gain": None, "drift-recovery": None}
 
 
 def test_the_rate_of_a_phase_counts_all_that_it_emitted():

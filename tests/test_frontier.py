@@ -70,7 +70,7 @@ def test_a_frontier_goes_on_where_it_was_stopped(tmp_path):
 
 def test_dominated_means_beaten_in_both(monkeypatch):
     points = [point("a", 1, 10, 10), point("b", 1, 9, 9), point("c", 1, 11, 5), point("d", 1, 10, 10)]
-    dominated = {p["arm"] for p in points if any(frontier._dominates(other, p) for other in points)}
+    dominated = {p["arm"] for p in points if any(frontier.dominates(other, p) for other in points)}
     assert dominated == {"b"}
 
 

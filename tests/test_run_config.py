@@ -21,6 +21,14 @@ def test_defaults_are_a_run():
     assert config.arm.learns
 
 
+@pytest.mark.parametrize(
+    ("costs", "depth_costs", "measured"),
+    [(None, "auto", True), ("a.json", "auto", False), ("a.json", "measured", True), (None, "table", False)],
+)
+def test_depth_is_chosen_by_measured_costs_unless_a_file_is_to_decide(costs, depth_costs, measured):
+    assert RunConfig.make(costs=costs, depth_costs=depth_costs).measures_costs is measured
+
+
 def test_it_survives_json_and_is_frozen():
     config = RunConfig.make(policy="fixed:3", duration=2.5, top_p=0.95)
     assert RunConfig.make(json.loads(config.model_dump_json())) == config

@@ -18,7 +18,7 @@ from avlab.workers.messages import Experiment
 from avlab.workers.supervisor import WorkerError
 from store import queries
 
-DEPTH = "adaptive+depth+explore=0.02"  # the arm that is to match the best fixed length everywhere
+DEPTH = "adaptive+depth+explore=0.005"  # the arm that is to match the best fixed length everywhere
 LOOK_SECONDS = 0.5
 OVER = ("finished", "stopped")  # how a run ends that a measure may use: one that was cut off is served again
 
@@ -28,7 +28,7 @@ class Product:
 
     def __init__(self, context: Context, lab: Lab):
         self.context, self.lab = context, lab
-        self.config = context.config.changed(costs=str(self._costs()))
+        self.config = context.config.changed(costs=str(self._costs()), depth_costs="measured")
 
     def query(self, ask: Callable[..., Any], *arguments: Any, **more: Any) -> Any:
         """What one of `store.queries` answers."""
@@ -49,19 +49,27 @@ class Product:
         known = self.query(queries.experiment_runs)
         return [run for run in self.over() if run in known]
 
+    def kept(self, run: str) -> int:
+        """Rounds of a run's A/B that are whole."""
+        return sum(row["kept"] for row in self.query(queries.rounds, run))
+
     def serve(
         self,
         config: RunConfig,
         plan: Experiment | None = None,
         seconds: float | None = None,
         doing: str = "serving",
+        least: int = 0,
     ) -> str:
-        """Serve a run, or carry out an A/B, to its end or for so many seconds; its id. Raises WorkerError."""
+        """Serve a run, or carry out an A/B, to its end or for so many seconds; its id. Raises WorkerError.
+
+        least: rounds of an A/B that are served even where they take longer.
+        """
         began, run = time.monotonic(), self.lab.run(config, plan)
         while not self.lab.supervisor.wait(LOOK_SECONDS):
             spent, state = time.monotonic() - began, self.lab.supervisor.status().state
             self.context.progress(doing if state == "serving" else state, round(spent), round(seconds or 0))
-            if seconds is not None and spent > seconds:
+            if seconds is not None and spent > seconds and self.kept(run) >= least:
                 self.lab.stop()
         if error := self.lab.supervisor.status().error:
             raise WorkerError(error)

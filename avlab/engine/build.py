@@ -114,7 +114,7 @@ def build(config: RunConfig, progress: Progress = lambda text, done, total: None
             "choose a target that holds more."
         )
     settings = EngineConfig(
-        slots=config.slots, new_request=config.new_request, measure_costs=config.costs is None
+        slots=config.slots, new_request=config.new_request, measure_costs=config.measures_costs
     )
     most = config.slots * (K + 1) + settings.prompt_chunk
     cache = target.new_cache(config.slots + 1)  # one for a request served alone

@@ -42,6 +42,35 @@ class TableRows:
         return TableRows(scaled, log_sum_exp(scaled), back)
 
 
+class TableSlots:
+    """Draft distributions [B, K, Q] of which many are the same, each kept once.
+
+    table: [T, Q] the distinct ones; place: [B, K] which of them is a slot's.
+    """
+
+    def __init__(self, table: Tensor, place: Tensor):
+        self.table, self.place = table, place
+
+    def __getitem__(self, at) -> Tensor:
+        """Rows by (request, position), or entries by (request, position, column)."""
+        request, position, *column = at
+        return self.table[(self.place[request, position], *column)]
+
+
+def alike(x: Tensor | TableRows, rows: Tensor, q: Tensor | TableSlots | None, slots: tuple[Tensor, Tensor]):
+    """Pairs of a row of x and a slot of q that are the same pair: (one of each [U], which of these each is [M]).
+
+    None where nothing says which are. rows: [M] of x; slots: (request, position), [M] each, of q.
+    """
+    if not isinstance(x, TableRows) or not isinstance(q, TableSlots):
+        return None
+    pair = x.index[rows] * len(q.table) + q.place[slots]
+    _, back = pair.unique(return_inverse=True)
+    one = torch.empty(int(back.max()) + 1, dtype=torch.long, device=back.device)
+    one[back] = torch.arange(len(back), device=back.device)
+    return one, back
+
+
 def log_sum_exp(x: Tensor | TableRows) -> Tensor:
     """log Σ exp(x) by row: [N, V] float32 -> [N]."""
     if isinstance(x, TableRows):
@@ -85,20 +114,23 @@ def where_true(mask: Tensor) -> Tensor:
     return mask.flatten().nonzero().squeeze(1)
 
 
-def draw(weights: Tensor, uniforms: Tensor) -> Tensor:
-    """A column of each row by inverse transform. weights: [N, V], not negative, any sum; uniforms: [N] in [0, 1).
+def draw(weights: Tensor, uniforms: Tensor, row: Tensor | None = None) -> Tensor:
+    """Columns by inverse transform. weights: [N, V], not negative, any sum; uniforms: [M] in [0, 1) -> [M].
+
+    row: [M] the row that each is drawn from; else one of each row.
 
     The running sum is taken in float64 over blocks first, then inside the chosen block, so a light token keeps its
     share however long the row. A column of weight zero is never drawn from a row that has any weight.
     """
     N, V = weights.shape
     weights = (F.pad(weights, (0, -V % BLOCK)) if V % BLOCK else weights).view(N, -1, BLOCK)
-    blocks = weights.sum(2, dtype=weights.dtype).double().cumsum(1)  # [N, blocks]
+    row = torch.arange(N, device=weights.device) if row is None else row
+    blocks = weights.sum(2, dtype=weights.dtype).double().cumsum(1)[row]  # [M, blocks]
     at = uniforms.double() * blocks[:, -1]
     block = torch.searchsorted(blocks, at[:, None], right=True).squeeze(1).clamp_max(blocks.shape[1] - 1)
-    row = torch.arange(N, device=weights.device)
-    before = torch.where(block > 0, blocks[row, block - 1], 0.0)
-    inside = weights[row, block].double().cumsum(1)  # [N, BLOCK]
+    each = torch.arange(len(row), device=weights.device)
+    before = torch.where(block > 0, blocks[each, block - 1], 0.0)
+    inside = weights[row, block].double().cumsum(1)  # [M, BLOCK]
     # the block's own sum was rounded: stay inside what its columns really add up to
     at = torch.minimum(at - before, inside[:, -1] * (1 - 2**-40)).clamp_min(0)
     column = torch.searchsorted(inside, at[:, None], right=True).squeeze(1).clamp_max(BLOCK - 1)

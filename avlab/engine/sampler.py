@@ -6,6 +6,7 @@ plain (temperature only; one normaliser a row, and a distribution only for the r
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -13,13 +14,17 @@ from torch import Tensor
 
 from avlab.engine.drafters.base import Drafts
 from avlab.engine.native import native_for
-from avlab.engine.rows import argmax, draw, draw_rows, log_sum_exp, probabilities, where_true
+from avlab.engine.rows import alike, argmax, draw, draw_rows, log_sum_exp, probabilities, where_true
 
 FIRST_BOUND = (
     3e-5  # tokens less likely than this are looked at only where the others do not suffice (measured)
 )
 LAST_BOUND = 1e-9  # from here on every token is
 CORRECTED = 16  # rows corrected at a time: they stay in a processor's cache (200 rows take 0.4 of the time)
+
+
+# whose distributions, whom they are drawn for, and whose is whose (None: each has its own)
+Corrections = tuple[Tensor, Tensor, Tensor | None]
 
 
 class SamplingError(RuntimeError):
@@ -139,9 +144,10 @@ class TargetRows:
         )
         if len(fresh):
             token[fresh] = draw_rows(self.scaled, row[fresh], self.normaliser, uniforms[fresh])
-        for some in again.split(CORRECTED) if len(again) else ():
+        for some, whom, which in self._corrections(again, row, drafts, draft_row, position):
             p = probabilities(self.scaled, row[some], self.normaliser)
-            token[some] = draw(excess(p, None, drafts, draft_row[some], position[some]), uniforms[some])
+            left = excess(p, None, drafts, draft_row[some], position[some])
+            token[whom] = draw(left, uniforms[whom], which)
         if len(cut):
             columns, p = self.tokens[place[cut]], self.masses[place[cut]].clone()
             refused = where_true(rejected[cut])
@@ -152,6 +158,22 @@ class TargetRows:
                 )
             token[cut] = columns.gather(1, draw(p, uniforms[cut])[:, None]).squeeze(1)
         return token
+
+    def _corrections(
+        self, again: Tensor, row, drafts: Drafts | None, draft_row, position
+    ) -> Iterator[Corrections]:
+        """The rejected requests `again`, [M], some distributions at a time."""
+        if not len(again):
+            return
+        assert drafts is not None  # something was rejected
+        same = alike(self.scaled, row[again], drafts.rows, (draft_row[again], position[again]))
+        if same is None:
+            yield from ((some, some, None) for some in again.split(CORRECTED))
+            return
+        one, back = same
+        for begin, some in enumerate(one.split(CORRECTED)):
+            whom = where_true(back // CORRECTED == begin)
+            yield again[some], again[whom], back[whom] % CORRECTED
 
 
 def excess(p: Tensor, columns: Tensor | None, drafts: Drafts | None, request, position) -> Tensor:

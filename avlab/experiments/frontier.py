@@ -125,11 +125,12 @@ def points(con: duckdb.DuckDBPyConnection, runs: Sequence[str]) -> list[dict[str
             point |= {name: seen.get(name) for name in ("p50_tpot_ms", "p95_tpot_ms", "p50_ttft_ms")}
             found.append(point)
     for point in found:
-        point["dominated"] = any(_dominates(other, point) for other in found)
+        point["dominated"] = any(dominates(other, point) for other in found)
     return plain(sorted(found, key=lambda point: (point["arm"], point["load"])))
 
 
-def _dominates(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def dominates(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether a point is at least as good as another in throughput and interactivity, and better in one."""
     pairs = [(one[name], other[name]) for name in ("tokens_per_s", "interactivity")]
     return all(a >= b for a, b in pairs) and any(a > b for a, b in pairs)
 

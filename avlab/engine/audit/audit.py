@@ -41,7 +41,10 @@ class Audit:
     """Fresh continuations of a prompt under a rule. temperature: of target and drafter alike, above 0.
 
     The engine is an `Engine` like any other and each continuation a request in it, with noise of its own, whose prompt
-    is already in the cache. A continuation takes one step, or two where the first emits one token.
+    is already in the cache. A continuation takes one step, or two where the first emits one token. The step before,
+    from whose estimates budgets follow, was a draft at the same place whose tokens were all trimmed.
+
+    earlier: [TOGETHER, K] the estimates of that draft, nan under rules that make none.
     """
 
     def __init__(
@@ -79,10 +82,17 @@ class Audit:
         cache = shared.cache if shared else target.new_cache(max(TOGETHER, SCRATCH))
         self.shared = shared or SharedTarget(target, prompt, cache, drafter.state_layers)
         drafter.share(self.shared)
-        costs = step_costs(drafter.K, TOGETHER)
+        costs = step_costs(np.full((TOGETHER, drafter.K), 0.5))
         stands_in = cast(Target, self.shared)  # for all that a step asks of a target
         self.engine = Engine(stands_in, drafter, costs, EngineConfig(slots=TOGETHER), Arm("none"), cache)
         install(rule, self.engine, drafter)
+        self.earlier = self._earlier()
+        if (
+            rule.predictor is not None and rule.arm is not None
+        ):  # it decides by costs: those that are worth a decision
+            self.engine.costs = step_costs(survival(self.earlier))
+            self.engine.policies.clear()
+            install(rule, self.engine, drafter)
         self._law()
         if isinstance(self.engine.policy, ByBudget):
             self.engine.policy.set_cost(self._middling_cost())
@@ -99,6 +109,13 @@ class Audit:
         q = np.zeros(len(self.one))
         q[self.drafter.vocabulary.ids.cpu().numpy()] = drafts.rows[0, 0].double().cpu().numpy()
         return q / q.sum()
+
+    def _earlier(self) -> np.ndarray:
+        drafts = self.drafter.propose(
+            self._inputs(np.random.default_rng(self.seed).random((TOGETHER, self.drafter.K))), self.drafter.K
+        )
+        estimate = self.engine.policy.estimate(drafts.feature, drafts.head)
+        return np.full((TOGETHER, self.drafter.K), np.nan) if estimate is None else estimate
 
     def _law(self) -> None:
         """The target's exact distribution of the first token, [V], and of pairs in cells of their own, [C + 1]."""
@@ -133,7 +150,9 @@ class Audit:
         engine, P = self.engine, len(self.prompt)
         engine.states[:] = self.shared.before
         sequences = []
-        for slot in sorted(engine.cache.acquire() for _ in range(count)):
+        for slot, earlier in zip(
+            sorted(engine.cache.acquire() for _ in range(count)), self.earlier, strict=False
+        ):
             # the prompt but for its last token is "the prompt", which is in the cache; that one is the newest
             request = Request(
                 self.made,
@@ -142,7 +161,6 @@ class Audit:
                 self.temperature,
                 seed=(self.seed ^ zlib.crc32(self.rule.text.encode())) << 32 | self.made,
             )
-            earlier = np.full(engine.K, np.nan)
             sequences.append(Sequence(request, slot, list(self.prompt), earlier, cached=P - 1))
             self.made += 1
         engine.sequences = list(sequences)
@@ -182,7 +200,7 @@ class Audit:
     def _verified(self) -> np.ndarray:
         """For each token whether the first slot is verified when it is drafted for a request by itself, [V]."""
         verified, K = np.zeros(len(self.one)), self.drafter.K
-        alone = Offer(np.full(1, K), np.full((1, K), np.nan), np.zeros(1), 1, 1, 1)
+        alone = Offer(np.full(1, K), self.earlier[:1], np.zeros(1), 1, 1, 1)
         policy = Untaught(self.engine.policy)
         for tokens, estimate in self._first_drafts():
             for i, token in enumerate(tokens):
@@ -213,8 +231,12 @@ class Audit:
         )
 
 
-def step_costs(K: int, requests: int) -> CostTable:
-    """Step costs under which about half of the drafts are worth verifying, and in steps: convex they are not."""
-    tokens = np.arange(requests * (K + 1) + 1)
-    verify = [(int(n), requests / 3 + 8.0 * (n // 8)) for n in tokens]
-    return CostTable.linear([(1, 1, 1.0), (requests, K, 2.0)], verify, requests, int(tokens[-1]), K=K)
+def step_costs(survivals: np.ndarray) -> CostTable:
+    """Step costs under which about half of these slots, [B, K], are worth verifying; in steps: convex they are not."""
+    requests, K = survivals.shape
+    worth = float(np.median(survivals))  # tokens a millisecond, as a token takes one
+    better = survivals[survivals > worth]
+    fixed = (requests + better.sum()) / worth - (requests + better.size)
+    draft = [(1, 1, 1.0), (requests, K, 2.0)]
+    verify = [(n, fixed + 8.0 * (n // 8)) for n in range(requests * (K + 1) + 1)]
+    return CostTable.linear(draft, verify, requests, len(verify) - 1, K=K)

@@ -3,7 +3,7 @@
 adaptive, adaptive:head, adaptive:raw, fixed:k, verify:k, none       what serving can be set to
 maximum:t, entropy:t, margin:t, head:t, budget:earlier               sound
 drawn:t, budget:same-step                                            UNSOUND: they look at coming draws
-noise:correction, noise:redrawn                                      UNSOUND: noise used twice
+noise:correction                                                     UNSOUND: noise used twice
 """
 
 from dataclasses import dataclass
@@ -14,8 +14,9 @@ import torch
 
 from avlab.engine import noise
 from avlab.engine.admission import Admission
-from avlab.engine.audit.shared import SharedRows, WatchedDrafter
+from avlab.engine.audit.shared import WatchedDrafter
 from avlab.engine.engine import Engine
+from avlab.engine.rows import TableSlots
 from avlab.policies import Arm, PolicyError
 from avlab.speculation.admission_rules import by_cost
 from avlab.speculation.budget import survival
@@ -155,7 +156,7 @@ def scores(kind: str, drafter: WatchedDrafter, head: np.ndarray | None) -> np.nd
         if head is None:
             raise AuditError("This drafter has no confidence head: audit another rule than head:t.")
         return head
-    if isinstance(rows, SharedRows):  # each distinct row is looked at once
+    if isinstance(rows, TableSlots):  # each distinct row is looked at once
         table, place = rows.table, rows.place
     else:
         B, depth, _ = rows.shape

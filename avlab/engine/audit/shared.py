@@ -17,7 +17,7 @@ from avlab.engine.cache import Batch, KVCache
 from avlab.engine.drafters.base import DraftInput, Drafts
 from avlab.engine.drafters.block import BlockDrafter
 from avlab.engine.drafters.draws import Draws
-from avlab.engine.rows import TableRows, draw_rows, log_sum_exp
+from avlab.engine.rows import TableRows, TableSlots, draw_rows, log_sum_exp
 from avlab.engine.target import Target
 from avlab.speculation.sampling import softmax
 
@@ -147,21 +147,6 @@ class SharedTarget:
         return softmax(rows[torch.arange(len(nodes))].double().cpu().numpy() / temperature)
 
 
-class SharedRows:
-    """Distributions [B, K, Q] of which many are the same, each kept once.
-
-    table: [U, Q] the distinct ones; place: [B, K] which of them is a slot's.
-    """
-
-    def __init__(self, table: Tensor, place: Tensor):
-        self.table, self.place = table, place
-
-    def __getitem__(self, at) -> Tensor:
-        """Rows by (request, position), or entries by (request, position, column)."""
-        request, position, *column = at
-        return self.table[(self.place[request, position], *column)]
-
-
 class SharedDraws(Draws):
     """Draws from rows that many requests share; a row's distribution and feature are computed once."""
 
@@ -172,7 +157,7 @@ class SharedDraws(Draws):
 
     @property
     def rows(self) -> Any:
-        return SharedRows(torch.cat(self._tables), torch.stack(self._places, 1))
+        return TableSlots(torch.cat(self._tables), torch.stack(self._places, 1))
 
     def draw(self, logits: Any) -> Tensor:
         """As `Draws.draw`, from `TableRows`; an audit has one temperature."""

@@ -42,7 +42,9 @@ class Answers:
                 f"The rule {rule.text} has a cost that is set for one prompt: take maximum:t, drawn:t, or another."
             )
         K, self.temperature = drafter.K, temperature
-        self.engine = Engine(target, drafter, step_costs(K, SLOTS), EngineConfig(slots=SLOTS), Arm("none"))
+        self.engine = Engine(
+            target, drafter, step_costs(np.full((SLOTS, K), 0.5)), EngineConfig(slots=SLOTS), Arm("none")
+        )
         self.engine.keeps_distributions = True
         install(rule, self.engine, drafter)
         for number, tokens in enumerate(prompts):

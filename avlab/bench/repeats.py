@@ -1,0 +1,86 @@
+"""The arms of one load, repeat by repeat. All arms of a repeat have the same prompts and seeds and are served one after
+the other, so an arm is compared with another within a repeat: what the prompts and the machine do to both cancels.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from avlab.experiments import statistics
+from avlab.policies import load_of, unlabelled
+
+MEASURED = ("tokens_per_s", "interactivity")
+
+
+@dataclass(frozen=True, slots=True)
+class Repeats:
+    """Whole repeats at one load. tokens_per_s, interactivity (tokens/s for one user): [A, T], for A arms."""
+
+    arms: list[str]
+    tokens_per_s: np.ndarray
+    interactivity: np.ndarray
+
+    def point(self, arm: str) -> dict[str, float]:
+        """Geometric means of both over the repeats."""
+        place = self.arms.index(arm)
+        return {name: float(np.exp(np.log(getattr(self, name)[place]).mean())) for name in MEASURED}
+
+    @property
+    def count(self) -> int:
+        """How many repeats there are, T."""
+        return self.tokens_per_s.shape[1]
+
+    @property
+    def fixed(self) -> list[str]:
+        """The fixed lengths among the arms; none is length 0."""
+        return [arm for arm in self.arms if arm == "none" or arm.startswith("fixed:")]
+
+
+class Gain(NamedTuple):
+    """An arm over the best fixed length in throughput. ratio: over the length that is best in the other repeats, with
+    the ends of Student's 95 % interval over repeats (0 and infinite for a single one). rival: the best length of all
+    repeats; over_rival: the ratio to it, in which the same repeats choose and judge.
+    """
+
+    ratio: float
+    low: float
+    high: float
+    rival: str
+    over_rival: float
+
+
+def whole_repeats(blocks: Iterable[Mapping[str, Any]], arms: Sequence[str]) -> dict[int, Repeats]:
+    """By load, the repeats that have every one of these arms; a load without one is left out.
+
+    blocks: counted blocks with run, round, arm (a cell's label, such as "fixed:5@16") and what is measured.
+    """
+    cells: dict[int, dict[tuple, dict[str, Mapping]]] = {}
+    for block in blocks:
+        load = load_of(block["arm"])
+        if load and all(block[name] for name in MEASURED):
+            repeat = cells.setdefault(load, {}).setdefault((block["run"], block["round"]), {})
+            repeat[unlabelled(block["arm"])] = block
+    found = {}
+    for load, repeats in sorted(cells.items()):
+        whole = [repeat for repeat in repeats.values() if set(arms) <= set(repeat)]
+        if whole:
+            values = {name: np.array([[r[arm][name] for r in whole] for arm in arms]) for name in MEASURED}
+            found[load] = Repeats(list(arms), **values)
+    return found
+
+
+def over_best_fixed(repeats: Repeats, arm: str) -> Gain:
+    """What an arm makes of the best fixed length.
+
+    The best of eight noisy rivals looks better than it is where it was chosen; each repeat's rival is therefore the one
+    that is best in the other repeats.
+    """
+    log, lengths = np.log(repeats.tokens_per_s), repeats.fixed
+    mine, rivals = log[repeats.arms.index(arm)], log[[repeats.arms.index(length) for length in lengths]]
+    best = int(rivals.mean(axis=1).argmax())
+    x = mine - statistics.best_by_others(rivals)
+    low, high = np.exp(statistics.fixed_sample(x))
+    over_rival = np.exp((mine - rivals[best]).mean())
+    return Gain(float(np.exp(x.mean())), float(low), float(high), lengths[best], float(over_rival))
