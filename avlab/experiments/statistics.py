@@ -225,8 +225,8 @@ def best_by_halves(log_rates) -> tuple[int, int]:
 def best_by_others(log_rates) -> np.ndarray:
     """Log throughput by round of the arm that is best in all other rounds, from log_rates [arms, T], [T].
 
-    The best of several noisy arms looks better than it is where it was chosen, so no round takes part in the choice that
-    it judges; a single round judges itself.
+    The best of several noisy arms looks better than it is where it was chosen, so no round takes part in the choice
+    that it judges; a single round judges itself.
     """
     log_rates = np.asarray(log_rates, dtype=np.float64)
     others = log_rates.sum(axis=1, keepdims=True) - log_rates if log_rates.shape[1] > 1 else log_rates
