@@ -21,6 +21,7 @@ app = typer.Typer(
 
 Json = Annotated[bool, JSON]
 Normalise = Annotated[bool, typer.Option("--normalise", help="Scale probabilities that do not sum to one.")]
+WAYS_OUT = {"normalise": " (Add --normalise.)", "sample": " (Add --sample 200000.)"}
 
 
 @app.command("two-token")
@@ -63,13 +64,17 @@ def exact(
     as_json: Json = False,
 ) -> None:
     """What comes out for any target and draft row under a rule, and how many outputs an auditor would need."""
-    p, q = parse_distribution(target, "target", normalise), parse_distribution(draft, "draft", normalise)
-    check_pair(p, q)
     named = parse_rule(rule)
-    if sample:
-        _show(sampled_bias(p, q, named, sample, seed, positions, tokens), as_json)
-    else:
-        _show(bias(p, q, named, positions, tokens), as_json)
+    try:
+        p, q = parse_distribution(target, "target", normalise), parse_distribution(draft, "draft", normalise)
+        check_pair(p, q)
+        if sample:
+            found = sampled_bias(p, q, named, sample, seed, positions, tokens)
+        else:
+            found = bias(p, q, named, positions, tokens)
+    except CaseError as error:
+        raise CaseError(f"{error}{WAYS_OUT.get(error.way_out, '')}") from None
+    _show(found, as_json)
 
 
 app.command()(audit)

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from avlab.ui.bias import any_rows, audit, noise, scenes, texts, two_tokens
+from avlab.ui.bias import any_rows, audit, noise, scenes, texts, two_tokens, words
 
 PARTS = {
     "1 Two tokens": two_tokens.draw,
@@ -18,6 +18,7 @@ st.markdown(
     "<p class='avlab-question'>Why can a better predictor of acceptance break sampling, and who would notice?</p>",
     unsafe_allow_html=True,
 )
+words.opening()
 left, right = st.columns([5, 1], vertical_alignment="center")
 part = left.segmented_control(
     "Part",

@@ -164,12 +164,13 @@ def convergence(
     return figure
 
 
-def variations(found: Sequence[tuple[str, float, bool]], height: int | None = None) -> go.Figure:
-    """Total variation of the output by rule: found holds (name, total variation, sound), drawn from the top."""
-    figure = frame(
-        "total variation from the target", "", height or 70 + 30 * len(found), legend=False, unified=False
-    )
-    largest = max([value for _, value, _ in found] + [0.01])
+def variations(found: Sequence[tuple[str, float, bool]], floor: float = 0.0) -> go.Figure:
+    """Total variation of the output by rule: found holds (name, total variation, sound), drawn from the top.
+
+    floor: what a faithful sampler shows on average where outputs were sampled; 0 where they were enumerated.
+    """
+    figure = frame("total variation from the target", "", 70 + 30 * len(found), legend=False, unified=False)
+    largest = max([value for _, value, _ in found] + [floor, 0.01])
     figure.add_trace(
         go.Bar(
             y=[name for name, _, _ in found], x=[value for _, value, _ in found], orientation="h",
@@ -181,6 +182,8 @@ def variations(found: Sequence[tuple[str, float, bool]], height: int | None = No
     figure.update_layout(
         yaxis={"autorange": "reversed", "automargin": True, "ticks": ""}, xaxis={"range": [0, 1.2 * largest]}
     )
+    if floor:
+        figure.add_vline(floor, line={"color": palette.TARGET, "width": 2, "dash": "dash"})
     return figure
 
 
@@ -199,30 +202,36 @@ def over_thresholds(
     return figure
 
 
-def by_place(found: Sequence[tuple[str, np.ndarray, bool]], due: float) -> go.Figure:
-    """Share of token a at each place of the text: found holds (name, shares, sound)."""
+def by_place(found: Sequence[tuple[str, np.ndarray, bool]], due: float, settles: float) -> go.Figure:
+    """Share of token a at each place of the text: found holds (name, shares, sound).
+
+    settles: the share that the unsound one settles at in a long text.
+    """
     figure = frame("place in the text", "share of a", 300, unified=False)
     places = np.arange(1, len(found[0][1]) + 1)
     figure.add_trace(
         line("target", places, np.full(len(places), due), palette.TARGET,
              line={"color": palette.TARGET, "width": 2, "dash": "dash"})
     )  # fmt: skip
+    figure.add_trace(
+        line(f"settles at {settles:.4f}", places, np.full(len(places), settles), palette.verdict(False),
+             line={"color": palette.verdict(False), "width": 1.5, "dash": "dot"})
+    )  # fmt: skip
     for name, shares, sound in found:
         figure.add_trace(
             line(name, places, shares, palette.verdict(sound), mode="lines+markers", hovertemplate="%{y:.4f}")
         )
-    figure.update_layout(xaxis={"dtick": 1})
     return figure
 
 
 History = Sequence[Sequence[float]]  # (continuations, p of one token, p of two, total variation, noise floor)
 
 
-def p_values(found: Sequence[tuple[str, History, bool]]) -> go.Figure:
-    """The smaller p-value of an audit as continuations come in, on a logarithmic axis."""
-    figure = frame("continuations", "p-value", 320, unified=False)
+def p_values(found: Sequence[tuple[str, History, bool]], tests: int) -> go.Figure:
+    """The smaller p-value of an audit, corrected for its number of tests, as continuations come in; logarithmic."""
+    figure = frame("continuations", "p-value, corrected", 320, unified=False)
     for number, (name, history, sound) in enumerate(found):
-        values = [max(min(p, q), 1e-12) for _, p, q, _, _ in history]
+        values = [max(min(1.0, tests * min(p, q)), 1e-12) for _, p, q, _, _ in history]
         x, colour, style = [row[0] for row in history], palette.verdict(sound), _dashed(sound, number)
         figure.add_trace(line(name, x, values, colour, line=style, hovertemplate="%{y:.2g}"))
     figure.add_hline(0.01, line={"color": palette.EVENT, "width": 1, "dash": "dot"})

@@ -147,8 +147,11 @@ def _drafts(pair: Pair, history: Tokens, noise: tuple[Interval, ...]) -> list[_D
     return drafts
 
 
-def _one_step(pair: Pair, rule: Rule, state, draft_noise_again: bool, target_shares_noise: bool):
-    """Chance of every state that follows a state (histories, what the rule remembered, known noise)."""
+def one_step(pair: Pair, rule: Rule, state, draft_noise_again: bool, target_shares_noise: bool):
+    """Chance of every state that follows a state (histories, what the rule remembered, known noise).
+
+    Faults as in `output_distribution`.
+    """
     histories, earlier, noise = state
     fresh = (WHOLE,) * pair.K
     groups: defaultdict[Any, float] = defaultdict(float)
@@ -203,7 +206,7 @@ def output_distribution(
             if all(len(history) > length for history in state[0]):
                 following[tuple(h[: length + 1] for h in state[0]), None, ((),) * len(starts)] += chance
                 continue
-            for after, way in _one_step(pair, rule, state, draft_noise_again, target_shares_noise).items():
+            for after, way in one_step(pair, rule, state, draft_noise_again, target_shares_noise).items():
                 following[after] += chance * way
         states = following
     result = np.zeros((pair.V**length,) * len(starts))
@@ -241,6 +244,32 @@ def first_token_by_shared_noise(p, q, ids) -> np.ndarray:
     )
     kept = acceptance_probability(p, q)[x]
     return np.bincount(x, width * kept, len(p)) + np.bincount(y, width * (1.0 - kept), len(p))
+
+
+def first_token_by_shared_race(p, q) -> np.ndarray:
+    """Distribution [V] of the token at a slot that is always verified, when draft and correction race with one noise.
+
+    p, q: [V]. Token y has noise E_y ~ Exp(1) and the smallest E_y / q_y is drafted, at a value m ~ Exp(1) that knows
+    not which token it was. If that token is refused, every other noise is known to be above q_y m, and beyond it has
+    forgotten: E_y = q_y m + Exp(1). In the race of the corrections, by E_y / r_y with r = (p - q)+, y therefore starts
+    a_y m late, a_y = q_y / r_y, and finishes at rate r_y. With g(u) the sum of r_z (u - a_z) over a_z < u, it wins with
+    chance r_y times the integral of du / (1 + g(u))^2 from a_y on, whichever token was refused.
+    """
+    p, q = np.asarray(p, dtype=np.float64), np.asarray(q, dtype=np.float64)
+    r = np.maximum(p - q, 0.0)
+    rivals = np.flatnonzero(r)
+    rivals = rivals[np.argsort(q[rivals] / r[rivals], kind="stable")]  # in the order in which they start
+    if not len(rivals):
+        return p
+    start, rate = q[rivals] / r[rivals], np.cumsum(r[rivals])
+    behind = 1.0 + np.concatenate([[0.0], np.cumsum(rate[:-1] * np.diff(start))])  # 1 + g where each starts
+    ends = np.append(
+        1.0 / behind[1:], 0.0
+    )  # between two starts g has one slope, and the integral a closed form
+    pieces = (1.0 / behind - ends) / rate
+    won = np.zeros(len(p))
+    won[rivals] = r[rivals] * np.cumsum(pieces[::-1])[::-1]
+    return np.minimum(p, q) + r.sum() * won
 
 
 def drafts_to_enumerate(V: int, K: int, requests: int = 1, length: int = 1, steps: int = 2) -> int:

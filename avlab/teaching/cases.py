@@ -45,8 +45,8 @@ def distribution(values: Iterable[float], name: str, normalise: bool = False) ->
         )
     if abs(total - 1) > SUM_TOLERANCE and not normalise:
         raise CaseError(
-            f"The {name} sums to {total:g}, not to 1: correct it, or have it normalised (--normalise) to "
-            f"{typed(row / total)}."
+            f"The {name} sums to {total:g}, not to 1: correct it, or have it normalised to {typed(row / total)}.",
+            "normalise",
         )
     return row / total
 
@@ -137,7 +137,8 @@ def bias(target: np.ndarray, draft: np.ndarray, rule: Named, K: int = 1, tokens:
     if work > MOST_DRAFTS or V**tokens > MOST_DRAFTS:
         raise CaseError(
             f"{V} tokens, {K} positions and {tokens} output tokens make {max(work, V**tokens):,} states, more than "
-            f"the {MOST_DRAFTS:,} that are enumerated here: take fewer, or sample (--sample 200000)."
+            f"the {MOST_DRAFTS:,} that are enumerated here: take fewer, or sample.",
+            "sample",
         )
     pair = pair_of(target, draft, K)
     output = output_distribution(pair, rule.make(target), length=tokens)

@@ -2,20 +2,50 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from functools import lru_cache
+from typing import Any
+
 import numpy as np
 
-from avlab.speculation.exact import output_distribution, token_distribution
+from avlab.speculation.exact import one_step
 from avlab.speculation.sampled import sample_texts
 from avlab.speculation.sampling import acceptance_probability, residual
 from avlab.teaching.scenes import all_or_nothing, coin_pair
 
-SETTLED = 5  # first place at which the share of a has settled
+SETTLED = 15  # places after which the share of a stays within 1e-4 of where it settles
 
 
 def shares_by_place(places: int, again: bool) -> np.ndarray:
-    """Exact share of token a at each place of the text, [places]; again: trimmed places get the same noise."""
-    law = output_distribution(coin_pair(), all_or_nothing(), (1,), places, places, draft_noise_again=again)
-    return np.array([token_distribution(law, 2, position=k)[0] for k in range(places)])
+    """Exact share of token a at each place of the text, [places]; again: trimmed places get the same noise.
+
+    Target and drafter look at the token before only, so that a step's state (that token, what the rule remembers, what
+    is known of the noise of coming places) has few values, and its chances go from place to place.
+    """
+    pair, rule = coin_pair(), all_or_nothing()
+
+    @lru_cache(None)
+    def following(state) -> list[tuple[Any, np.ndarray, float]]:
+        """Every state after a step, which of the tokens that it wrote are a, and the chance."""
+        return [
+            (((written[-1:],), memory, noise), np.array(written[1:]) == 0, chance)
+            for ((written,), memory, noise), chance in one_step(pair, rule, state, again, False).items()
+        ]
+
+    begins: list[defaultdict[Any, float]] = [defaultdict(float) for _ in range(places + pair.K + 1)]
+    begins[0][((1,),), None, ((),)] = 1.0  # chance that a step begins at this place, in this state
+    shares = np.zeros(places + pair.K + 1)
+    for place in range(places):
+        for state, chance in begins[place].items():
+            for after, is_a, way in following(state):
+                shares[place : place + len(is_a)] += chance * way * is_a
+                begins[place + len(is_a)][after] += chance * way
+    return shares[:places]
+
+
+def settled_share() -> float:
+    """The share of a that long texts settle at, when trimmed places get the same noise."""
+    return float(shares_by_place(4 * SETTLED, again=True)[-1])
 
 
 def long_run(texts: int, length: int, seed: int, again: bool) -> tuple[float, float]:

@@ -34,7 +34,14 @@ GRAMMAR = (
 
 
 class CaseError(ValueError):
-    """A rule or a distribution that makes no case. The message is one sentence that says what to do."""
+    """A rule or a distribution that makes no case. The message is one sentence that says what to do.
+
+    way_out: "normalise" or "sample" where that would do as well; whoever shows the message says how it is asked for.
+    """
+
+    def __init__(self, message: str, way_out: str = ""):
+        super().__init__(message)
+        self.way_out = way_out
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,9 +112,7 @@ def sampled_outcomes(scene: Scene, draws: int, seed: int = 0) -> list[Outcome]:
     random = np.random.default_rng(seed)
     found = []
     for arm in scene.arms:
-        counts = sample_outputs(
-            scene.pair, arm.rule, draws, random, scene.starts, scene.length, memory=1, **arm.faults
-        )
+        counts = sample_outputs(scene.pair, arm.rule, draws, random, scene.starts, scene.length, **arm.faults)
         found.append(_outcome(scene, arm, counts / draws, draws))
     return found
 
@@ -165,9 +163,11 @@ def one_late() -> Rule:
 
 
 def all_or_nothing() -> Rule:
-    """Three drafts or none, by the step before's largest probability at its last slot."""
+    """All drafts of a request or none, by the step before's largest probability at its last slot."""
     return Rule(
-        admit=lambda step: [(1.0, (3 if step.earlier is None or step.earlier > 0.7 else 0,))],
+        admit=lambda step: [
+            (1.0, (len(step.tokens[0]) if step.earlier is None or step.earlier > 0.7 else 0,))
+        ],
         remember=lambda step: float(step.rows[0][-1].max()),
     )
 
@@ -307,19 +307,28 @@ SCENES: dict[str, Callable[[], Scene]] = {
 LARGEST_SCENE = 30_000  # drafts enumerated for each arm: about a second
 
 
-def own_scene(V: int, K: int, requests: int, length: int, sharpness: float, seed: int, cut: float) -> Scene:
+def own_scene(
+    V: int, K: int, requests: int, length: int, sharpness: float, seed: int, cut: float, ties: bool = False
+) -> Scene:
     """A scene of random Markov tables, under every rule of the lab.
 
-    sharpness: how unequal the rows are, from 0.2 (flat) to 5. cut: the thresholds' t.
+    sharpness: how unequal the rows are, from 0.2 (flat) to 5. cut: the thresholds' t. ties: the drafter is certain
+    after a and every request starts behind the last token, so that slots tie where a is drawn.
     """
     random = np.random.default_rng(seed)
     target = random.dirichlet(np.full(V, 1 / sharpness), V).round(3)
     drafter = random.dirichlet(np.full(V, 1 / sharpness), V).round(3)
     target, drafter = (_repaired(table) for table in (target, drafter))
+    if ties:
+        drafter[0] = np.eye(V)[0]
     slots = K * requests
     stepped = tuple(1.0 + 0.9 * -(-n // 2) for n in range(slots + 1))
     convex = tuple(1.0 + 0.25 * n + 0.05 * n * n for n in range(slots + 1))
     score = maximum_probability
+
+    def half(survivals: np.ndarray) -> int:
+        return max(1, slots // 2)
+
     arms = (
         Arm("verify all", fixed(K), True),
         Arm(f"drawn token's q ≥ {cut:g}", threshold(drawn_token_probability, cut), False),
@@ -334,11 +343,8 @@ def own_scene(V: int, K: int, requests: int, length: int, sharpness: float, seed
         ),
         Arm("budget from this step, convex cost", ranked(score, by_cost(convex), earlier_budget=False), True),
         Arm("budget from the step before, stepped cost", ranked(score, by_cost(stepped)), True),
-        Arm(
-            "fixed budget, ties by chance",
-            ranked(score, lambda _: max(1, slots // 2), chance_ties=True),
-            False,
-        ),
+        Arm("fixed budget, ties in order", ranked(score, half), True),
+        Arm("fixed budget, ties by chance", ranked(score, half, chance_ties=True), False),
     )
     rows = [(f"target after {LETTERS[x]}", tuple(target[x])) for x in range(V)]
     rows += [(f"draft after {LETTERS[x]}", tuple(drafter[x])) for x in range(V)]
@@ -351,7 +357,7 @@ def own_scene(V: int, K: int, requests: int, length: int, sharpness: float, seed
         "not at all.",
         pair=Pair.markov(target, drafter, K),
         arms=arms,
-        starts=tuple(x % V for x in range(requests)),
+        starts=tuple(V - 1 if ties else x % V for x in range(requests)),
         length=length,
         rows=tuple((name, tuple(map(float, row))) for name, row in rows),
     )

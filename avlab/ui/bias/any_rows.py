@@ -9,10 +9,11 @@ from avlab.teaching.cases import LARGEST, Bias, bias, check_pair, parse_distribu
 from avlab.teaching.real_rows import Rows, recorded
 from avlab.teaching.rules import KINDS, CaseError, parse_rule
 from avlab.teaching.scenes import LETTERS
-from avlab.ui.bias import asked, lesson
+from avlab.ui.bias import asked, lesson, words
 from avlab.ui.chart import chart
 
 PART, OWN = "rows", "a prompt of your own …"
+RANDOM = "random, without looking"
 SOURCES = ("typed", "random", "rows of the real model")
 THRESHOLDS = np.linspace(0, 1, 51)
 FORMULAS = r"""
@@ -33,13 +34,12 @@ class Waiting(Exception):
 
 def draw() -> None:
     """The part: rows from where the reader wants them, a table of rules, and how bias grows with the threshold."""
-    lesson.head(
+    show = lesson.head(
         "2 · Any distributions",
         "Find rows for which the perfect head that knows the drawn token does most damage, and see how many outputs it "
         "takes to notice a small one.",
-        "Every rule that looks at the drawn token bends the output, the better informed ones too; every rule of "
-        "the row "
-        "stays at zero.",
+        "Every rule that looks at the drawn token can bend the output, the better informed ones too; every rule of "
+        "the row stays at zero.",
     )
     source = st.segmented_control(
         "Rows", SOURCES, default=SOURCES[0], key="rows", bind="query-params", label_visibility="collapsed"
@@ -48,7 +48,8 @@ def draw() -> None:
         target, draft, names = _rows(source or SOURCES[0])
         check_pair(target, draft)
     except CaseError as error:
-        st.error(str(error))
+        way_out = " Or switch *Normalise* on." if error.way_out == "normalise" else ""
+        st.error(f"{error}{way_out}")
         return
     except Waiting:
         return
@@ -58,11 +59,11 @@ def draw() -> None:
         help="By chance: the score itself is the probability of being verified.",
     )  # fmt: skip
     cut = right.slider(
-        "Threshold t", 0.0, 1.0, 0.3, 0.01, key="cut", bind="query-params", disabled=way == "by chance"
+        "Threshold t", 0.0, 1.0, 0.5, 0.01, key="cut", bind="query-params", disabled=way == "by chance"
     )
     ending = "chance" if way == "by chance" else f"{cut:g}"
     rules = {kind.name: parse_rule(f"{name}:{ending}") for name, kind in KINDS.items()}
-    rules["random, without looking"] = parse_rule(f"random:{cut:g}")
+    rules[RANDOM] = parse_rule(f"random:{cut:g}")
     found = {name: bias(target, draft, rule) for name, rule in rules.items()}
     bend = [name for name, each in found.items() if each.total_variation > 1e-9] or ["none of them"]
     case = f"any-{typed(target)}-{typed(draft)}-{ending}"
@@ -71,8 +72,9 @@ def draw() -> None:
         case, "Which rules bend the output here?", options, bend, "The others decide by the row."
     ):
         return
+    show()
     _outputs(target, draft, names, found)
-    _table(found)
+    _table(target, names, found)
     if way != "by chance":
         _over_thresholds(target, draft, cut)
     lesson.formulas(FORMULAS)
@@ -83,6 +85,7 @@ def _outputs(target: np.ndarray, draft: np.ndarray, names: list[str], found: dic
     worst = max(
         (name for name in found if not found[name].sound), key=lambda name: found[name].total_variation
     )
+    bends = found[worst].total_variation > 1e-9
     left, right = st.columns(2)
     with left:
         chart(
@@ -94,7 +97,8 @@ def _outputs(target: np.ndarray, draft: np.ndarray, names: list[str], found: dic
                 ],
             ),
             "any-bars", "What comes out, exactly",
-            f"Grey is what is due. Red is the rule that bends most here: {worst}.",
+            "Grey is what is due. "
+            + (f"Red is the rule that bends most here: {worst}." if bends else "No rule bends it here."),
         )  # fmt: skip
     with right:
         chart(
@@ -119,7 +123,9 @@ def _rows(source: str) -> tuple[np.ndarray, np.ndarray, list[str]]:
     if source == SOURCES[1]:
         columns = st.columns(3)
         V = columns[0].slider("Tokens", 2, LARGEST, 4, key="V", bind="query-params")
-        sharp = columns[1].slider("Sharpness", 0.2, 5.0, 1.0, 0.1, key="sharp", bind="query-params")
+        sharp = columns[1].slider(
+            "Sharpness", 0.2, 5.0, 1.0, 0.1, key="sharp", bind="query-params", help=words.SHARPNESS
+        )
         seed = columns[2].number_input("Seed", 0, 10**6, 0, key="seed", bind="query-params")
         target, draft = random_rows(V, sharp, int(seed))
         return target, draft, list(LETTERS[:V])
@@ -154,32 +160,43 @@ def _real_rows() -> Rows:
         "A worker process loads the model, computes both rows at the end of the prompt, and ends.",
     )  # fmt: skip
     asked.rows(PART, lambda rows: None)
-    process = asked.newest(PART)
-    found = process.rows.get((own,)) if process else None
+    newest = asked.newest(PART)
+    found = newest.process.rows.get((own,)) if newest else None
     if found is None:
         raise Waiting
     return Rows.of(found)
+
+
+def _row(
+    rule: str, by: str, output: np.ndarray, names: list[str], variation: str, needs: str, verdict: str
+) -> dict[str, str]:
+    """A row of the table; a column for each token's probability."""
+    shares = {f"P({name})": f"{value:.4f}" for name, value in zip(names, output, strict=True)}
+    return (
+        {"rule": rule, "decides by": by}
+        | shares
+        | {"total variation": variation, "an auditor needs": needs, "verdict": verdict}
+    )
 
 
 def _curve(target: np.ndarray, draft: np.ndarray, kind: str) -> np.ndarray:
     return np.array([bias(target, draft, parse_rule(f"{kind}:{t:g}")).total_variation for t in THRESHOLDS])
 
 
-def _table(found: dict[str, Bias]) -> None:
-    rows = [
-        {
-            "rule": name,
-            "looks at the drawn token": "no" if each.sound else "yes",
-            "total variation": "0" if each.total_variation < 1e-9 else f"{each.total_variation:.4f}",
-            "an auditor needs": lesson.needs(each.sample_size),
-            "verdict": "sound"
-            if each.sound
-            else "UNSOUND"
-            if each.total_variation > 1e-9
-            else "harmless here",
-        }
-        for name, each in found.items()
-    ]
+def _table(target: np.ndarray, names: list[str], found: dict[str, Bias]) -> None:
+    """What each rule looks at, what comes out under it and what an auditor makes of it, below what is due."""
+    scores = {kind.name: kind.sentence for kind in KINDS.values()} | {
+        RANDOM: "a coin that falls with chance t"
+    }
+    rows = [_row("due", "", target, names, "", "", "")]
+    for name, each in found.items():
+        bends = each.total_variation > 1e-9
+        rows.append(
+            _row(
+                name, scores[name], each.output, names, f"{each.total_variation:.4f}" if bends else "0",
+                lesson.needs(each.sample_size), "sound" if each.sound else "UNSOUND" if bends else "harmless here",
+            )
+        )  # fmt: skip
     st.markdown("#### Every rule")
     st.dataframe(rows, hide_index=True, width="stretch")
     st.caption(

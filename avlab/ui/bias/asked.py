@@ -1,7 +1,9 @@
 """What a part asks of the real engine: one process at a time for all browsers of this dashboard, and its progress."""
 
 import atexit
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import streamlit as st
@@ -11,26 +13,43 @@ from avlab.ui import host
 
 TICK_SECONDS = 1.0
 
-_asked: dict[str, AskedProcess] = {}  # the newest of each part; at most one of them is at work
+
+@dataclass(frozen=True)
+class Asked:
+    """A process, and what it was asked for: settings by their names on the page, which may have changed since."""
+
+    process: AskedProcess
+    order: Mapping[str, Any]
+
+
+_asked: dict[str, Asked] = {}  # the newest of each part; at most one of them is at work
+_starting = threading.Lock()
 
 
 def buttons(
-    part: str, words: str, icon: str, make: Callable[[], AskedProcess], ready: bool, note: str
+    part: str,
+    words: str,
+    icon: str,
+    make: Callable[[], AskedProcess],
+    ready: bool,
+    note: str,
+    order: Mapping[str, Any] | None = None,
 ) -> None:
     """The button that starts `make`, or stops what it started, and beside it what stands in the way, or a note.
 
-    part: whose process it is. ready: whether the part's settings make an order.
+    part: whose process it is. ready: whether the part's settings make an order. order: these settings by name; the
+    answers are shown with them.
     """
     left, right = st.columns([1, 4], vertical_alignment="center")
-    serving = host.lab().supervisor.status().alive
-    others = any(_busy(each) for each in _asked if each != part)
+    serving, others = _serving(), any(_busy(each) for each in _asked if each != part)
     if _busy(part):
         left.button(
             "Stop", icon=":material/stop:", on_click=stop, args=(part,), width="stretch", key=f"stop-{part}"
         )
     else:
         left.button(
-            words, type="primary", icon=icon, width="stretch", on_click=_start, args=(part, make), key=f"start-{part}",
+            words, type="primary", icon=icon, width="stretch", on_click=_start, args=(part, make, order or {}),
+            key=f"start-{part}",
             disabled=serving or others or not ready,
         )  # fmt: skip
     if serving:
@@ -42,10 +61,15 @@ def buttons(
 
 
 def rows(part: str, show: Callable[[list[dict[str, Any]]], None]) -> None:
-    """Progress, or what went wrong, and `show` for the rows so far; renewed every second while there is work."""
-    process = _asked.get(part)
-    if process is None:
+    """What was asked, progress or what went wrong, and `show` for the rows so far; renewed each second of work."""
+    asked = _asked.get(part)
+    if asked is None:
         return
+    process = asked.process
+    if asked.order:
+        st.caption(
+            "Below: " + "; ".join(f"{name} {_said(value)}" for name, value in asked.order.items()) + "."
+        )
 
     def tick() -> None:
         _progress(part, process)
@@ -68,24 +92,40 @@ def _progress(part: str, process: AskedProcess) -> None:
         st.rerun()
 
 
-def newest(part: str) -> AskedProcess | None:
-    """The process that a part asked last."""
+def newest(part: str) -> Asked | None:
+    """What a part asked last."""
     return _asked.get(part)
 
 
 def stop(part: str) -> None:
     """End a part's process, whatever it is doing."""
     if part in _asked:
-        _asked[part].close()
+        _asked[part].process.close()
+
+
+def _said(value: Any) -> str:
+    """A setting's value in words."""
+    if isinstance(value, int):
+        return f"{value:,}"
+    return ", ".join(value) if isinstance(value, list | tuple) else str(value)
 
 
 def _busy(part: str) -> bool:
-    return part in _asked and not _asked[part].done.is_set()
+    return part in _asked and not _asked[part].process.done.is_set()
 
 
-def _start(part: str, make: Callable[[], AskedProcess]) -> None:
-    stop(part)
-    _asked[part] = make()
+def _serving() -> bool:
+    return host.lab().supervisor.status().alive
+
+
+def _start(part: str, make: Callable[[], AskedProcess], order: Mapping[str, Any]) -> None:
+    """Start a part's process, unless something began since the button was drawn, perhaps in another browser.
+
+    The page, which is drawn next, says what.
+    """
+    with _starting:
+        if not _serving() and not any(map(_busy, _asked)):
+            _asked[part] = Asked(make(), dict(order))
 
 
 @atexit.register

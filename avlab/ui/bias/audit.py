@@ -7,16 +7,16 @@ import streamlit as st
 from avlab.audit import PROMPT, PUBLISHED_AUC, PUBLISHED_IN, SOUND_RULES, UNSOUND_RULES, AuditProcess
 from avlab.figures import bias as figures
 from avlab.ui import formats
-from avlab.ui.bias import asked, lesson
+from avlab.ui.bias import asked, lesson, words
 from avlab.ui.chart import chart
 
-PART = "audit"
+PART, NONE = "audit", "none of them"
 FORMULAS = r"""
 $G = 2 \sum_i O_i \ln (O_i / E_i)$ over cells of first tokens, and over cells of the first two tokens. Cells expected
 fewer than five times are pooled, at most 200 remain; $G$ is divided by Williams' factor
 $1 + (\sum_i 1/p_i - 1) / (6 n (C - 1))$ and compared with $\chi^2$ of $C - 1$ degrees of freedom. Rejected: the smaller
-p-value, times the number of all tests of this audit, is below 0.01. Watching a p-value until it is small is no test:
-only the last one counts.
+p-value, times the number of all tests of this audit, is below 0.01 at the end. Watching a p-value until it is small is
+no test: only the last one counts.
 
 The noise floor is the total variation from its own law that a faithful sample shows on average,
 $\tfrac12 \sum_i \sqrt{2 p_i (1 - p_i) / (\pi n)}$.
@@ -32,7 +32,7 @@ SCORES = {"drawn": "drawn token", "head": "confidence head", "margin": "top-two 
 
 def draw() -> None:
     """The part: choose rules and a prompt, watch p-values and total variation, read the verdicts."""
-    lesson.head(
+    show = lesson.head(
         "5 · On the real engine",
         "Audit a sound and an unsound rule side by side, and watch how long chance can hide the difference.",
         "The engine's own step samples from the target under every rule it can serve with; the UNSOUND rules, which "
@@ -53,16 +53,28 @@ def draw() -> None:
         PART, "Audit", ":material/fact_check:", lambda: AuditProcess(list(rules), [0], count, prompt),
         bool(rules and prompt.strip()),
         "float32, temperature 1, two draft positions; a worker process loads the model for it.",
+        {"rules": list(map(_label, rules)), "prompt": f"“{prompt}”", "continuations": count},
     )  # fmt: skip
-    process = asked.newest(PART)
-    if isinstance(process, AuditProcess) and lesson.revealed(
-        f"audit-{process.rules}", "Which of these rules will the audit reject?",
-        [*map(_label, process.rules), "none of them"],
-        [_label(rule) for rule in process.rules if rule in UNSOUND_RULES] or ["none of them"],
-        "Few continuations may not be enough to see it.",
+    newest = asked.newest(PART)
+    if newest is not None and isinstance(newest.process, AuditProcess) and lesson.revealed(
+        f"audit-{newest.order}", "Which of these rules will the audit reject, with so few or so many continuations?",
+        [*newest.process.rules, NONE], *_verdict(newest.process),
     ):  # fmt: skip
+        show()
         asked.rows(PART, _show)
+    words.rules(options)
     lesson.formulas(FORMULAS)
+
+
+def _verdict(process: AuditProcess) -> tuple[list[str] | None, str]:
+    """The rules that the audit rejects, for the quiz, and what there is to say of it; None before all are audited."""
+    audited = [row for row in process.rows.values() if row["done"]]
+    if len(audited) < len(process.rules):
+        return None, "There is a verdict when every rule has had all its continuations."
+    rejected = [row["rule"] for row in audited if row["rejected"]]
+    missed = [row["rule"] for row in audited if not row["sound"] and not row["rejected"]]
+    why = f"More continuations would be needed to notice {', '.join(missed)}." if missed else ""
+    return rejected or [NONE], why
 
 
 def _label(rule: str) -> str:
@@ -70,12 +82,16 @@ def _label(rule: str) -> str:
 
 
 def _show(rows: list[dict[str, Any]]) -> None:
+    tests = rows[0]["tests"]
     left, right = st.columns(2)
     with left:
         chart(
-            figures.p_values([(r["label"], r["history"], r["sound"]) for r in rows]), "audit-p", "p-value",
-            "The smaller of two tests. Below the dotted line chance would bring a faithful sampler once in a hundred "
-            "audits. A sound rule's line wanders; an unsound one's falls for good.",
+            figures.p_values([(r["label"], r["history"], r["sound"]) for r in rows], tests), "audit-p",
+            "p-value, corrected",
+            f"The smaller of a rule's p-values times the {tests} tests of this audit, 1 at most. A rule whose line "
+            "ends below the dotted one, 0.01, is rejected; chance does that in at most one of a hundred audits of "
+            "faithful samplers. It is watched here while it runs, which gives chance more occasions: before the end it "
+            "is no verdict. A sound rule's line wanders; an unsound one's falls for good.",
         )  # fmt: skip
     with right:
         chart(
@@ -89,7 +105,7 @@ def _show(rows: list[dict[str, Any]]) -> None:
         f"AUC: how well the rule's score ranks acceptance, on {rows[0]['labelled']:,} labelled slots of this prompt. "
         "They may rank otherwise than the published ones: one prompt has few distinct rows, and this drafter is small. "
         "Exact TV: of the first token for one request, by drafting every token that the drafter knows. "
-        f"Rejected: the smaller p-value times {rows[0]['tests']} tests is below 0.01."
+        f"Rejected: the smaller p-value times {tests} tests is below 0.01."
     )
     published = ", ".join(f"{SCORES[name]} {value:.3f}" for name, value in PUBLISHED_AUC.items())
     st.markdown(f"**Published AUC:** {published}.")

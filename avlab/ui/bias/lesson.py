@@ -1,19 +1,35 @@
 """What every part shares: its head, its formulas, and a question that is answered before the bars are shown."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import streamlit as st
 
 from avlab.ui import formats
 
 
-def head(title: str, try_this: str, shows: str) -> None:
-    """A part's title, one sentence that says what to try and one that says what it shows."""
+def head(title: str, try_this: str, shows: str) -> Callable[[], None]:
+    """A part's title and its two `sentences`."""
     st.markdown(f"### {title}")
+    return sentences(try_this, shows)
+
+
+def sentences(try_this: str, shows: str) -> Callable[[], None]:
+    """One sentence that says what to try, and a place for one that says what it shows.
+
+    The second stands there at once without the quiz. With it, whoever asks calls what is returned once the reader has
+    answered, for it gives the answer.
+    """
     left, right = st.columns(2)
     left.markdown(f":blue-badge[Try this] {try_this}")
-    right.markdown(f":green-badge[What it shows] {shows}")
+    place = right.empty()
+
+    def say() -> None:
+        place.markdown(f":green-badge[What it shows] {shows}")
+
+    if not st.session_state.get("quiz"):
+        say()
+    return say
 
 
 def formulas(text: str) -> None:
@@ -22,10 +38,11 @@ def formulas(text: str) -> None:
         st.markdown(text)
 
 
-def revealed(case: str, question: str, options: Sequence[str], right: Sequence[str], why: str) -> bool:
+def revealed(case: str, question: str, options: Sequence[str], right: Sequence[str] | None, why: str) -> bool:
     """Whether the results may be shown: at once without the quiz, else when the reader has answered.
 
-    case: what the question is about; another case asks anew. right: the options that are true.
+    case: what the question is about; another case asks anew. right: the options that are true, None while nobody can
+    know. why: the reason, or what is being waited for.
     """
     if not st.session_state.get("quiz"):
         return True
@@ -41,9 +58,12 @@ def revealed(case: str, question: str, options: Sequence[str], right: Sequence[s
                 "Tick all that hold, then reveal. The bars are hidden until you have said what you expect."
             )
             return False
-        chosen = st.session_state[key]
-        verdict = "**Right.**" if set(chosen) == set(right) else "**Not quite.**"
-        st.markdown(f"{verdict} You said: {', '.join(chosen)}. It is: {', '.join(right)}. {why}")
+        said = f"You said: {', '.join(st.session_state[key])}."
+        if right is None:
+            st.markdown(f"{said} {why}")
+        else:
+            verdict = "**Right.**" if set(st.session_state[key]) == set(right) else "**Not quite.**"
+            st.markdown(f"{verdict} {said} It is: {', '.join(right)}. {why}")
         return True
 
 

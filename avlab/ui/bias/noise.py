@@ -5,19 +5,28 @@ import streamlit as st
 
 from avlab.figures import bias as figures
 from avlab.speculation.auditing import fit
+from avlab.speculation.exact import first_token_by_shared_race
 from avlab.teaching import noise
 from avlab.ui import formats
 from avlab.ui.bias import lesson
 from avlab.ui.chart import chart
 
-PLACES = 8
+PLACES = 20
 DUE, DRAFT = np.array([0.6, 0.3, 0.1]), np.array([0.2, 0.2, 0.6])
 RACES, TEXTS, LENGTH = 200_000, 4000, 100
 FAULTS = ("the draft's noise in the correction", "a trimmed position drawn again")
 FORMULAS = r"""
 Draws are races: token $x$ has noise $E_x \sim \mathrm{Exp}(1)$ and the smallest $E_x / q(x)$ wins, which happens with
-probability $q(x)$. After a rejection the correction races again, with $r = (p-q)^+$ in place of $q$. With the *same*
-$E$ the loser of the first race is known to have had large noise, so the second is no longer a draw from $r$.
+probability $q(x)$, at a value $m \sim \mathrm{Exp}(1)$. After a rejection the correction races again, with
+$r = (p-q)^+$ in place of $q$. With the *same* $E$ every rival of the refused token is known to have noise
+$E_y = q_y m + \mathrm{Exp}(1)$: in the second race it starts $a_y m$ late, $a_y = q_y / r_y$, and finishes at rate
+$r_y$. So it wins with chance
+
+$$r_y \int_{a_y}^{\infty} \frac{du}{\big(1 + \sum_{z: a_z < u} r_z (u - a_z)\big)^2}$$
+
+instead of $r_y / \sum_z r_z$, whichever token was refused; between two starts the integral has a closed form. With
+draws by inverse transform in place of races, the same fault is the scene *noise in the correction* of part 3, exact as
+well.
 
 The repair: each draw (draft, acceptance, correction, coin) has noise of its own, keyed by the request's seed, the
 kind of draw and a counter that never repeats.
@@ -26,7 +35,7 @@ kind of draw and a counter that never repeats.
 
 def draw() -> None:
     """The part: two faults that were real, each beside fresh noise."""
-    lesson.head(
+    show = lesson.head(
         "4 · Noise used twice",
         "Choose a fault, then compare the same rule with fresh noise: nothing else differs.",
         "A rule that looks at nothing forbidden still bends the output, if the noise of one draw tells of another.",
@@ -39,13 +48,18 @@ def draw() -> None:
         why = "The estimate of the step before knows what will be drawn."
         asked = "A place that was trimmed is drawn again with the same noise. What happens to token a?"
         if lesson.revealed("redrawn", asked, options, options[1:2], why):
+            show()
             _redrawn()
     else:
-        why = "A likely token was refused, so its rivals' noise is known to be large."
+        why = (
+            "The refused token was first, so each rival's noise is known to be larger by the same extra, relative to "
+            "its q. The correction that is likelier next to its q feels that extra least, and wins more than its share."
+        )
         asked = (
             "The correction races with the noise that drew the refused draft token. What happens to token a?"
         )
         if lesson.revealed("correction", asked, options, options[1:2], why):
+            show()
             _correction()
     lesson.formulas(FORMULAS)
 
@@ -59,16 +73,23 @@ def _raced(seed: int) -> tuple[np.ndarray, np.ndarray]:
 def _correction() -> None:
     seed = st.number_input("Seed", 0, 10**6, 0, key="race-seed", bind="query-params")
     fresh, shared = _raced(int(seed))
+    exact = first_token_by_shared_race(DUE, DRAFT)
     left, right = st.columns([3, 2])
     with left:
         chart(
             figures.outputs(
                 ["a", "b", "c"], DUE,
-                [("the draft's noise again", shared / RACES, False), ("fresh noise", fresh / RACES, True)],
+                [
+                    ("the draft's noise again, exactly", exact, False),
+                    ("the draft's noise again, drawn", shared / RACES, False),
+                    ("fresh noise, drawn", fresh / RACES, True),
+                ],
             ),
-            "race-bars", f"{RACES:,} draws of each",
+            "race-bars", f"Exactly, and {RACES:,} draws of each",
             f"Target (0.6, 0.3, 0.1), draft (0.2, 0.2, 0.6), every draft verified. With shared noise a comes out at "
-            f"{shared[0] / RACES:.4f}, with fresh noise at {fresh[0] / RACES:.4f}; 0.6 is due.",
+            f"{exact[0]:.4g} exactly and at {shared[0] / RACES:.4f} in these draws, with fresh noise at "
+            f"{fresh[0] / RACES:.4f}; {DUE[0]:g} is due. The scene *noise in the correction* of part 3 is the same "
+            "fault where draws are by inverse transform.",
         )  # fmt: skip
     with right:
         st.markdown("#### Where it was real")
@@ -88,9 +109,10 @@ def _test(name: str, counts: np.ndarray) -> None:
     )
 
 
-@st.cache_data(show_spinner="Enumerating eight steps …")
-def _places() -> tuple[np.ndarray, np.ndarray]:
-    return noise.shares_by_place(PLACES, again=False), noise.shares_by_place(PLACES, again=True)
+@st.cache_data(show_spinner="Enumerating every draw …")
+def _places() -> tuple[np.ndarray, np.ndarray, float]:
+    fresh, again = (noise.shares_by_place(PLACES, again) for again in (False, True))
+    return fresh, again, noise.settled_share()
 
 
 @st.cache_data(show_spinner="Writing texts …")
@@ -99,22 +121,24 @@ def _long(seed: int) -> tuple[tuple[float, float], ...]:
 
 
 def _redrawn() -> None:
-    fresh, again = _places()
+    fresh, again, settles = _places()
     left, right = st.columns([3, 2])
     with left:
         chart(
-            figures.by_place([("noise keyed by position", again, False), ("fresh noise", fresh, True)], 0.5),
+            figures.by_place(
+                [("noise keyed by position", again, False), ("fresh noise", fresh, True)], 0.5, settles
+            ),
             "places", "Share of a, place by place, exactly",
             "Target (½, ½); the drafter says a with 0.9 after a and with ½ after b; three draft positions. Three "
-            "drafts "
-            "are verified, or none, by the step before's largest probability at the last slot.",
+            "drafts are verified, or none, by the step before's largest probability at the last slot. The first places "
+            f"that are bent overshoot, place {again.argmax() + 1} at {again.max():.4f}; dotted is {settles:.4f}, where "
+            "a long text settles.",
         )  # fmt: skip
     with right:
         st.markdown("#### Where it was real")
         st.markdown(
             "vLLM **0.32** keyed draft noise by request seed and position in the text; **0.33** mixes the draft "
-            "column in. "
-            "Long runs settle near 0.5105 ± 0.0009 where ½ is due."
+            f"column in. Here long texts settle at {settles:.4f} where ½ is due."
         )
         seed = st.number_input("Seed", 0, 10**6, 0, key="long-seed", bind="query-params")
         for name, (share, error) in zip(
@@ -122,7 +146,6 @@ def _redrawn() -> None:
         ):
             st.metric(f"Long run, {name}", f"{share:.4f} ± {formats.number(error, 4)}")
         st.caption(
-            f"{TEXTS:,} sampled texts of {LENGTH} tokens; the error is one standard error over texts. The "
-            f"drawn-token rule "
-            "one step late (part 3) even returns (0.4, 0.6)."
+            f"{TEXTS:,} sampled texts of {LENGTH} tokens, the first {noise.SETTLED} left out; the error is one "
+            "standard error over texts. The drawn-token rule one step late (part 3) even returns (0.4, 0.6)."
         )

@@ -3,9 +3,10 @@
 import streamlit as st
 
 from avlab.figures import bias as figures
+from avlab.speculation.auditing import noise_floor
 from avlab.teaching import scenes
 from avlab.teaching.scenes import LETTERS, SCENES, Outcome, Scene
-from avlab.ui.bias import lesson
+from avlab.ui.bias import lesson, words
 from avlab.ui.chart import chart
 
 OWN = "random tables"
@@ -26,7 +27,7 @@ Every draw of both steps is enumerated; what two steps leave short is completed 
 
 def draw() -> None:
     """The part: a scene, its rows, what comes out under each of its rules."""
-    lesson.head(
+    show = lesson.head(
         "3 · Several positions, two steps",
         "Open one scene after the other and say, before you look, which rule keeps the target.",
         "Each way of letting a draw decide on its own verification bends the output, and each has a repair that "
@@ -35,27 +36,25 @@ def draw() -> None:
     name = st.selectbox("Scene", [*SCENES, OWN], key="scene", bind="query-params")
     scene = _own() if name == OWN else SCENES[name or next(iter(SCENES))]()
     st.markdown(f"**{scene.name}.** {scene.sentence}")
-    left, right = st.columns(2)
-    left.markdown(f":blue-badge[Try this] {scene.try_this}")
-    shown = right.empty()
+    show_scene = lesson.sentences(scene.try_this, scene.shows)
     rows = [{"row": title, **dict(zip(LETTERS, values, strict=False))} for title, values in scene.rows]
     st.dataframe(rows, hide_index=True, width="content")
     if scenes.work_of(scene) > scenes.LARGEST_SCENE:
         st.warning(
             f"{scenes.work_of(scene):,} drafts would have to be enumerated for each rule; up to "
-            f"{scenes.LARGEST_SCENE:,} are. Each rule is sampled instead, {DRAWS:,} times: differences within the "
-            f"noise "
-            "floor mean nothing."
+            f"{scenes.LARGEST_SCENE:,} are. Each rule is sampled instead, {DRAWS:,} times: a total variation about "
+            "the dashed noise floor means nothing, and a small bias may be missed."
         )
         found = _sampled(scene, name or "")
     else:
         found = _exact(scene, name or "")
     bend = [each.arm.name for each in found if each.bends] or ["none of them"]
     options = [*(each.arm.name for each in found), "none of them"]
-    case = f"scene-{name}-{hash(scene.rows)}-{len(scene.starts)}-{scene.length}-{scene.pair.K}"
+    case = f"scene-{hash(_case(scene, name or ''))}"
     if not lesson.revealed(case, "Which rules bend the output?", options, bend, scene.shows):
         return
-    shown.markdown(f":green-badge[What it shows] {scene.shows}")
+    show()
+    show_scene()
     _charts(scene, found)
     lesson.formulas(FORMULAS)
 
@@ -66,11 +65,18 @@ def _own() -> Scene:
     K = columns[1].slider("Positions K", 1, 3, 2, key="own-K", bind="query-params")
     requests = columns[2].slider("Requests", 1, 2, 1, key="own-requests", bind="query-params")
     length = columns[3].slider("Output tokens looked at", 1, 3, 2, key="own-length", bind="query-params")
-    below = st.columns(3)
-    sharp = below[0].slider("Sharpness", 0.2, 5.0, 1.0, 0.1, key="own-sharp", bind="query-params")
+    below = st.columns(4, vertical_alignment="bottom")
+    sharp = below[0].slider(
+        "Sharpness", 0.2, 5.0, 1.0, 0.1, key="own-sharp", bind="query-params", help=words.SHARPNESS
+    )
     cut = below[1].slider("Threshold t", 0.0, 1.0, 0.5, 0.01, key="own-cut", bind="query-params")
     seed = below[2].number_input("Seed", 0, 10**6, 0, key="own-seed", bind="query-params")
-    return scenes.own_scene(V, K, requests, length, sharp, int(seed), cut)
+    ties = below[3].toggle(
+        "Ties", key="own-ties", bind="query-params",
+        help="After a the drafter is certain, and every request starts behind the last token: slots of a request tie "
+        "where a is drawn, and first slots of two requests always. Chance among them matters from two requests on.",
+    )  # fmt: skip
+    return scenes.own_scene(V, K, requests, length, sharp, int(seed), cut, ties)
 
 
 @st.cache_data(max_entries=64, show_spinner="Enumerating every draw …")
@@ -119,11 +125,14 @@ def _charts(scene: Scene, found: list[Outcome]) -> None:
             "Grey is what is due; green rules are sound, red ones are not."
             + ("" if len(found) <= 4 else " The two rules that bend most are drawn."),
         )  # fmt: skip
+    draws = found[0].draws
+    floor = noise_floor(found[0].due, draws) if draws else 0.0
     with right:
         chart(
-            figures.variations([(e.arm.name, e.total_variation, e.arm.sound) for e in found]), "scene-variation",
-            "How far from the target",
+            figures.variations([(e.arm.name, e.total_variation, e.arm.sound) for e in found], floor),
+            "scene-variation", "How far from the target",
             f"Total variation over {scene.length * requests} output tokens together. "
+            + (f"Dashed: the noise floor of {draws:,} draws, {floor:.4f}, as of a faithful sampler. " if draws else "")
             + "; ".join(
                 f"{e.arm.name}: an auditor needs {lesson.needs(e.sample_size)}"
                 for e in found

@@ -4,15 +4,15 @@ from typing import Any
 
 import streamlit as st
 
-from avlab.audit import TEXT_POSITIONS, TEXT_SEED, TextProcess
+from avlab.audit import TEXT_POSITIONS, TEXT_SEED, AskedProcess, TextProcess
 from avlab.config import RunConfig
 from avlab.figures import bias as figures
 from avlab.speculation.texts import MEASURES, known, within_noise
-from avlab.ui.bias import asked, lesson
+from avlab.ui.bias import asked, lesson, words
 from avlab.ui.chart import chart
 from avlab.workloads import kinds
 
-PART = "texts"
+PART, NONE = "texts", "none of them"
 SOUND = ("maximum:t", "entropy:t", "margin:t", "fixed:4", "adaptive")
 UNSOUND = ("drawn:t", "noise:correction")
 FORMULAS = r"""
@@ -32,11 +32,11 @@ seeds; for differences a resample takes both answers of a request together.
 
 def draw() -> None:
     """The part: two rules and a workload; measures with intervals, differences, and texts side by side."""
-    lesson.head(
+    show = lesson.head(
         "6 · What it does to text",
         "Write the same answers under both rules, then raise or lower the threshold and see which measures notice.",
         "The drawn-token rule writes text that the target finds likelier than its own; log-probability plus entropy "
-        "is 0 for a faithful sampler, and betrays it.",
+        "is 0 for a faithful sampler, so that one text alone gives an unfaithful one away.",
     )
     columns = st.columns([2, 2, 2, 2, 2])
     sound = columns[0].selectbox("Sound rule", SOUND, key="text-sound", bind="query-params")
@@ -57,23 +57,27 @@ def draw() -> None:
         PART, "Write", ":material/edit_note:",
         lambda: TextProcess(rules, count, config=RunConfig.make(workload=workload, seed=TEXT_SEED)), True,
         f"Temperature 1, {TEXT_POSITIONS} draft positions, answers of up to 96 tokens; 64 requests take minutes.",
+        {"rules": rules, "workload": workload, "requests": count},
     )  # fmt: skip
-    if asked.newest(PART) is not None and lesson.revealed(
-        f"texts-{rules}", "Which measures will differ by more than noise?", list(MEASURES.values()), *_truth()
-    ):
+    newest = asked.newest(PART)
+    if newest is not None and lesson.revealed(
+        f"texts-{newest.order}", "Which measures will differ by more than noise?", [*MEASURES.values(), NONE],
+        *_truth(newest.process),
+    ):  # fmt: skip
+        show()
         asked.rows(PART, _show)
+    words.rules([*SOUND, *UNSOUND])
     lesson.formulas(FORMULAS)
 
 
-def _truth() -> tuple[list[str], str]:
-    """The measures that did differ, as far as it is known, for the quiz."""
-    process = asked.newest(PART)
-    rows = list(process.rows.values()) if process else []
-    if len(rows) < 2:
-        return ["not known yet"], "The texts are still being written."
+def _truth(process: AskedProcess) -> tuple[list[str] | None, str]:
+    """The measures that differ, for the quiz, and what there is to say of it; None before both texts are written."""
+    rows = list(process.rows.values())
+    if len(rows) < 2 or not process.done.is_set():
+        return None, "There is an answer when the texts of both rules are written."
     change = rows[1]["difference"]
     differ = [title for name, title in MEASURES.items() if not within_noise(known(change[name]))]
-    return differ or ["none of them"], ""
+    return differ or [NONE], ""
 
 
 def _show(rows: list[dict[str, Any]]) -> None:

@@ -30,12 +30,12 @@ drawn token, nothing makes them add up.
 
 def draw() -> None:
     """The part: sliders, exact bars under both rules, the tree of paths, and draws."""
-    lesson.head(
+    show = lesson.head(
         "1 · Two tokens",
         "Move the threshold past the draft's probabilities and watch the red bars leave the grey ones; then choose the "
         "greedy draft.",
-        "Looking at the drawn token's probability bends the output; looking at the largest probability, which is known "
-        "before the draw, never does.",
+        "Looking at the drawn token's probability can bend the output; looking at the largest probability, which is "
+        "known before the draw, never does.",
     )
     columns = st.columns(4)
     p = columns[0].slider("Target: P(a)", 0.0, 1.0, 0.5, 0.01, key="p", bind="query-params")
@@ -57,9 +57,10 @@ def draw() -> None:
     right = options[0] if abs(change) < 1e-9 else options[1 if change < 0 else 2]
     asked = f"A draft token is verified only if its own q is {t:g} or more. With target ({p:g}, {1 - p:g}) and draft " \
         f"({q:g}, {1 - q:g}):"  # fmt: skip
-    if not lesson.revealed(f"two-{p}-{q}-{t}", asked, options, [right], _why(drawn, greedy)):
+    if not lesson.revealed(f"two-{p}-{q}-{t}", asked, options, [right], _why(drawn)):
         return
-    _outcome(target, draft, t, drawn, maximum, _why(drawn, greedy))
+    show()
+    _outcome(target, draft, t, drawn, maximum, _why(drawn))
     st.markdown("#### Draws that converge")
     _draws(target, draft, t, drawn, maximum)
     lesson.formulas(FORMULAS)
@@ -91,12 +92,17 @@ def _outcome(target: np.ndarray, draft: np.ndarray, t: float, drawn: Bias, maxim
         )  # fmt: skip
 
 
-def _why(drawn: Bias, greedy: bool) -> str:
+def _why(drawn: Bias) -> str:
     p, o = drawn.target[0], drawn.output[0]
-    if greedy:
+    if drawn.draft.max() == 1:
         return (
             "A greedy draft has only one token to draw, so its probability, 1, is known before the draw: even the "
             "drawn-token rule is a rule of the row, and sound."
+        )
+    if drawn.target.max() == 1:
+        return (
+            "The target is certain here: whatever is drafted and verified, only its one token can come out, accepted, "
+            "as a correction or as the target's own draw. No rule can bend that."
         )
     if abs(o - p) < 1e-9:
         return "With these numbers both rules verify the same drafts, or none: the output is the target's."
