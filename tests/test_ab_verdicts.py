@@ -67,6 +67,15 @@ def test_a_ratio_that_moved_takes_every_claim_back():
     assert "the ratio changed while it was measured" in said and "beats every" not in said
 
 
+@pytest.mark.parametrize("levels", [(2.0, 1.3), (0.5, 0.8)])
+def test_a_ratio_that_moved_claims_nothing_on_either_side_of_1(levels):
+    found = rates(rounds=160, adaptive=np.repeat(levels, [60, 100]), fixed_5=1.0, none=1.0)
+    told = answer(found, "fixed:5")
+    result, (beats,) = told["results"][0], told["adaptive"]
+    assert result["moved"] and not result["low"] <= 1 <= result["high"] and not result["declared"]
+    assert not beats["declared"] and beats["beaten_by"] == []
+
+
 def test_declared_means_an_interval_beside_it_without_1():
     for found in (
         rates(adaptive=1.2, none=1.0),
