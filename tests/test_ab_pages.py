@@ -50,6 +50,8 @@ def test_an_ab_on_its_page_and_in_its_report(database):
         assert "drafts explored" in list(app.dataframe[1].value["per 1,000 output tokens"])
         app.text_input(key="slo").set_value("p95_tpot_ms=100000").run()
         assert not app.exception and "Within p95_tpot_ms ≤ 100000 ms, none is the fastest" in said(app)
+        linked = page("ab", run, slo="p50_tpot_ms=100000")
+        assert "Within p50_tpot_ms ≤ 100000 ms, none is the fastest" in said(linked)
         app.text_input(key="slo").set_value("soon").run()
         assert "cannot be read" in said(app)
         with host.connection() as con:
