@@ -95,7 +95,7 @@ def reasons(answer: dict) -> None:
         )  # fmt: skip
     with st.expander("The ledger in numbers"):
         whole = {arm: st.column_config.NumberColumn(format="%.0f") for arm in answer["plan"]["arms"]}
-        st.dataframe(ab.ledger_table(answer), hide_index=True, column_config=whole)
+        st.dataframe(ab.ledger_table(answer), hide_index=True, column_config=whole, height="content")
 
 
 RATIO = st.column_config.NumberColumn(format="%.3f", help="Of throughput, taken within rounds.")

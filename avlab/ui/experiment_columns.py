@@ -27,7 +27,7 @@ COLUMNS = {
 def objective() -> tuple[str, float] | None:
     """The service-level objective that the reader types, if it can be read; it is in the address."""
     typed = st.text_input(
-        "Within a limit", key="slo", bind="query-params", placeholder="p95_tpot_ms=80",
+        "Within a limit", key="slo", bind="query-params", placeholder="p95_tpot_ms=80", width=360,
         help=f"Names the fastest arm that keeps a limit in ms: {', '.join(SLO_MEASURES)}.",
     )  # fmt: skip
     try:
