@@ -191,10 +191,16 @@ def _show_audits(rows: list[dict[str, Any]]) -> None:
     out = terminal.answers()
     out.print(table)
     out.print(
-        f"Rejected: p < 0.01 after correction for {rows[0]['tests']} tests. AUC: of the rule's score, on "
-        f"{rows[0]['labelled']:,} labelled slots of this prompt. Published: {published()}.",
+        f"Rejected: p < 0.01 after correction for {rows[0]['tests']} tests. AUC: how well the rule's score ranks "
+        f"acceptance, over {rows[0]['labelled']:,} first drafts behind a dozen prompts. All scores: "
+        f"{ranking(rows[0]['ranking'])}. Published: {published()}.",
         soft_wrap=True,
     )
+
+
+def ranking(auc: Mapping[str, float]) -> str:
+    """AUCs by score, the best first."""
+    return ", ".join(f"{name} {auc[name]:.3f}" for name in sorted(auc, key=lambda name: -auc[name]))
 
 
 def published() -> str:

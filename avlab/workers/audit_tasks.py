@@ -13,6 +13,7 @@ from avlab.engine.audit.rows import rows_at
 from avlab.engine.audit.rules import parse
 from avlab.engine.audit.shared import SharedDrafter, SharedTarget, WatchedDrafter
 from avlab.engine.audit.texts import Answers
+from avlab.engine.text import Text
 from avlab.speculation.auditing import Fit
 from avlab.speculation.texts import Texts, differences, intervals
 from avlab.workloads import Moment, open_workload
@@ -21,6 +22,7 @@ Answer = Callable[..., None]
 SAY_SECONDS = 0.5  # between two reports
 LEVEL = 0.01
 SHOWN_TEXTS = 3
+RANKED_PROMPTS = 11  # beside the one that is audited
 
 
 def audit(order: dict[str, Any], answer: Answer) -> None:
@@ -39,24 +41,22 @@ def audit(order: dict[str, Any], answer: Answer) -> None:
 
     target, drafter, text = load(config, order["K"], SharedDrafter, progress)
     prompt = text.encode([{"role": "user", "content": order["prompt"]}])
+    progress("how well each score ranks acceptance", 0, 0)
+    auc, slots = rank(target, drafter, [prompt, *short_prompts(text)], config.temperature)
     shared: SharedTarget | None = None
-    auc: dict[str, float] = {}
     exact: dict[str, float | None] = {}
-    slots = 0
     for rule, seed in audits:
         progress(f"rows behind the prompt, {rule.label}", 0, 0)
         made = Audit(target, drafter, prompt, rule, config.temperature, seed, shared)
         if shared is None:
             shared = made.shared
             made.prepare(count)
-            progress("how well each score ranks acceptance", 0, 0)
-            auc, slots = rank(target, drafter, prompt, config.temperature, shared)
         if rule.text not in exact:
             exact[rule.text] = made.exact_total_variation()
         row = {
             "rule": rule.text, "label": rule.label, "sound": rule.sound, "seed": seed,
             "exact_total_variation": exact[rule.text], "predictor": rule.predictor,
-            "auc": auc.get(rule.predictor or ""), "labelled": slots, "tests": order["tests"],
+            "auc": auc.get(rule.predictor or ""), "ranking": auc, "labelled": slots, "tests": order["tests"],
         }  # fmt: skip
         history: list[list[float]] = []
         began, said = time.perf_counter(), 0.0
@@ -68,6 +68,13 @@ def audit(order: dict[str, Any], answer: Answer) -> None:
             said = now
             grown = found(made, counts, order["tests"], history)
             answer(found=row | grown | {"per_second": round(done / (now - began), 1), "done": done == count})
+
+
+def short_prompts(text: Text) -> list[list[int]]:
+    """Prompts of the mixed workload, to rank scores behind more than one."""
+    stream = open_workload("mixed", seed=0, repeat=True).stream
+    found = [text.encode(stream.take(Moment(0.0)).messages) for _ in range(3 * RANKED_PROMPTS)]
+    return sorted(found, key=len)[:RANKED_PROMPTS]
 
 
 def found(made: Audit, counts: Counts, tests: int, history: list[list[float]]) -> dict[str, Any]:

@@ -52,7 +52,7 @@ class AuditRule:
     def predictor(self) -> str | None:
         """Which of `PREDICTORS` the rule trims by; None where it trims by none.
 
-        The online estimator is a rising function of the maximum at each position.
+        The online estimator is a rising function of the maximum at each position, and ranks as it does there.
         """
         if self.kind in PREDICTORS:
             return self.kind
