@@ -32,6 +32,11 @@ OPTIONS: dict[str, tuple[Any, Any, str]] = {  # name: type, default, help
         "block starts an engine in which an adaptive arm must learn",
     ),
     "learn": (int, 200, "steps that an adaptive arm serves before the first round"),
+    "order_seed": (
+        int,
+        None,
+        "seed of the order of arms, to repeat an A/B; else drawn afresh, and kept with the plan",
+    ),
     "slo": (str, None, f"the best arm within a limit in ms: {', '.join(SLO_MEASURES)}, as p95_tpot_ms=80"),
 }
 

@@ -192,7 +192,7 @@ def _show_audits(rows: list[dict[str, Any]]) -> None:
     out.print(table)
     out.print(
         f"Rejected: p < 0.01 after correction for {rows[0]['tests']} tests. AUC: how well the rule's score ranks "
-        f"acceptance, over {rows[0]['labelled']:,} first drafts behind a dozen prompts. All scores: "
+        f"acceptance, over {rows[0]['labelled']:,} first drafts behind sixteen prompts. All scores: "
         f"{ranking(rows[0]['ranking'])}. Published: {published()}.",
         soft_wrap=True,
     )

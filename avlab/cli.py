@@ -151,14 +151,18 @@ def export(
 def report(
     run: RunName,
     file: Annotated[Path | None, typer.Argument(help="A new file; else one named after the run.")] = None,
+    slo: Annotated[
+        str | None, typer.Option("--slo", help="Name the best arm within a limit, as p95_tpot_ms=80.")
+    ] = None,
     database: Database = None,
     as_json: Json = False,
 ) -> None:
     """Write a run as one HTML file that opens without a network: verdict, charts, ledger, settings, machine."""
+    within = ab_command.objective(slo)
     if file is None:
         file = Path(f"avlab-{_answer(database, 'show', run=run)['run_id']}.html")
     target = str(file.expanduser().absolute())
-    _answer(database, "report", run=run, file=target)
+    _answer(database, "report", run=run, file=target, slo=within)
     terminal.print_json({"file": target}) if as_json else terminal.answers().print(target, soft_wrap=True)
 
 
@@ -208,7 +212,7 @@ def _read(path: Path, what: str, **arguments: Any) -> Any:
         if what == "report":
             from avlab.report import write_report
 
-            return write_report(con, run, Path(arguments["file"]))
+            return write_report(con, run, Path(arguments["file"]), arguments["slo"])
         return export_run(con, run, **arguments) if what == "export" else summarise(con, run)
     finally:
         con.close()

@@ -5,15 +5,16 @@ from typing import Any
 from avlab import run_command, terminal, terminal_ab
 from avlab.ab_command import Watch, objective
 from avlab.config import ConfigError, RunConfig
-from avlab.experiments.plan import DECIDED
+from avlab.experiments.plan import DECIDED, FRONTIER_ARMS, FRONTIER_LOADS
 
 OPTIONS: dict[str, tuple[Any, Any, str]] = {  # name: type, default, help
-    "arms": (str, "adaptive,fixed:1,fixed:3,fixed:5,fixed:7,none", "policies to measure"),
-    "concurrency": (str, "1,2,4,8,16,32,64", "loads: requests under way"),
+    "arms": (str, ",".join(FRONTIER_ARMS), "policies to measure"),
+    "concurrency": (str, ",".join(map(str, FRONTIER_LOADS)), "loads: requests under way"),
     "repeats": (int, 3, "how often each cell is served; error bars come from them"),
     "block": (str, None, "length of a cell, as 80steps or 5s; else 80steps"),
     "washout": (int, 4, "steps that are not counted once every first prompt is computed"),
     "learn": (int, 200, "steps that each adaptive cell serves before the first repeat"),
+    "order_seed": (int, None, "seed of the order of cells; else drawn afresh, and kept with the plan"),
     "slo": (str, None, "the best arm within a limit, by load: as p95_tpot_ms=80"),
     "fresh": (bool, False, "begin anew, though an earlier run has measured a part of this"),
 }

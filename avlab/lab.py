@@ -153,12 +153,12 @@ class Lab:
         with self.database.cursor() as con:
             return export_run(con, queries.find_run(con, run), folder, form)
 
-    def report(self, run: str, file: str) -> None:
+    def report(self, run: str, file: str, slo: tuple[str, float] | None = None) -> None:
         """Write a run as one HTML file."""
         from avlab.report import write_report
 
         with self.database.cursor() as con:
-            write_report(con, queries.find_run(con, run), Path(file))
+            write_report(con, queries.find_run(con, run), Path(file), slo)
 
     def settle(self) -> None:
         """Store what the disk did not take before, and why the run ended, if it can be stored now."""

@@ -13,9 +13,9 @@ from plotly.offline import get_plotlyjs
 from avlab.experiments.analysis import analyse
 from avlab.experiments.frontier import analyse_frontier
 from avlab.experiments.plan import DESIGNS
+from avlab.experiments.words import errors_together, until
 from avlab.figures import ab, calibration, frontier, live, numbers, sums
 from avlab.files import write_new
-from avlab.terminal_ab import LEDGER
 from avlab.ui.feeds import Feed
 from avlab.ui.formats import moment
 from store import queries
@@ -68,17 +68,20 @@ for (const [id, figure] of Object.entries(JSON.parse(document.getElementById('fi
 Chart = tuple[str, str, go.Figure]  # title, what to read from it, figure
 
 
-def write_report(con: duckdb.DuckDBPyConnection, run: str, path: Path) -> None:
+Objective = tuple[str, float] | None  # a measure of what users see, and its limit in ms: `words.best_within`
+
+
+def write_report(con: duckdb.DuckDBPyConnection, run: str, path: Path, slo: Objective = None) -> None:
     """Write the report of a run to a new file. Raises UnknownRun, and FileError where it cannot be written."""
-    write_new(path, lambda: report(con, run))
+    write_new(path, lambda: report(con, run, slo))
 
 
-def report(con: duckdb.DuckDBPyConnection, run: str) -> str:
-    """The HTML of a run. Raises UnknownRun."""
+def report(con: duckdb.DuckDBPyConnection, run: str, slo: Objective = None) -> str:
+    """The HTML of a run; slo: within which its A/B or frontier names the best arm. Raises UnknownRun."""
     about = queries.describe(con, run)
     feed = Feed(run)
     feed.refresh(con)
-    parts, charts = _experiment(con, run) or ([], [])
+    parts, charts = _experiment(con, run, slo) or ([], [])
     charts += _serving(con, feed, about["K"])
     config = {
         name: value for name, value in about["config"].items() if name not in PRIVATE and value is not None
@@ -102,12 +105,14 @@ def report(con: duckdb.DuckDBPyConnection, run: str) -> str:
     return _page(f"avlab run {about['run_id'][-8:]}", "\n".join(body), charts)
 
 
-def _experiment(con: duckdb.DuckDBPyConnection, run: str) -> tuple[list[str], list[Chart]] | None:
+def _experiment(
+    con: duckdb.DuckDBPyConnection, run: str, slo: Objective
+) -> tuple[list[str], list[Chart]] | None:
     """What an A/B or a frontier says, and its charts; None for a run that has neither."""
     if run in queries.experiment_runs(con):
-        return _ab(analyse(con, run))
+        return _ab(analyse(con, run, slo))
     if run in queries.experiment_runs(con, frontier=True):
-        return _frontier(analyse_frontier(con, run))
+        return _frontier(analyse_frontier(con, run, slo))
     return None
 
 
@@ -117,22 +122,18 @@ def _ab(answer: Mapping[str, Any]) -> tuple[list[str], list[Chart]]:
     plan_text = (
         f"{plan['design']}: {DESIGNS[plan['design']]} {answer['rounds']} of {plan['rounds']} rounds, blocks of "
         f"{plan['length']:g} {plan['unit']} after {plan['washout']} steps of wash-out, {plan['concurrency']} requests "
-        "under way."
+        f"under way, order of arms drawn with seed {plan['seed']}."
     )
-    ledger = [
-        {"per 1,000 output tokens": title}
-        | {arm: seen["ledger"][name] for arm, seen in answer["arms"].items()}
-        for name, title in LEDGER.items()
-        if all(seen["ledger"] for seen in answer["arms"].values())
-    ]
+    intervals = " ".join(filter(None, (errors_together(answer), until(answer))))
     parts = [
         f"<p class='verdict'>{first}</p>",
         *(f"<p>{sentence}</p>" for sentence in others),
         *(f"<p class='why'>{html.escape(reason['text'])}</p>" for reason in answer["why"]),
         _table(ab.table(answer)),
+        f"<p class='quiet'>{html.escape(intervals)}</p>",
         f"<p class='quiet'>{html.escape(plan_text)}</p>",
         "<h2>Ledger</h2>",
-        _table(ledger, digits=0),
+        _table(ab.ledger_table(answer), digits=0),
     ]
     title = f"Ratio to {plan['baseline']}, round by round"
     reading = "Line: estimate so far. Band: 95 %, at all rounds at once. Dots: single rounds."
@@ -145,7 +146,19 @@ def _ab(answer: Mapping[str, Any]) -> tuple[list[str], list[Chart]]:
 
 def _frontier(answer: Mapping[str, Any]) -> tuple[list[str], list[Chart]]:
     parts = [f"<p>{html.escape(sentence)}</p>" for sentence in answer["sentences"]]
-    parts.append(_table(frontier.table(answer["points"])))
+    plan = answer["plan"]
+    plan_text = (
+        f"{plan['design']}: {DESIGNS[plan['design']]} {answer['repeats']} whole repeats of {len(plan['arms'])} cells "
+        f"(an arm under a load), in an order drawn with seed {plan['seed']}; blocks of {plan['length']:g} "
+        f"{plan['unit']} after {plan['washout']} steps of wash-out; adaptive arms learn for {plan['learn']} steps "
+        f"first; {len(answer['runs'])} run{'s' if len(answer['runs']) > 1 else ''}."
+    )
+    parts += [
+        _table(frontier.table(answer["points"])),
+        f"<p class='quiet'>{html.escape(plan_text)}</p>",
+        "<h2>Ledger, per 1,000 output tokens</h2>",
+        _table(frontier.ledger_table(answer["points"]), digits=0),
+    ]
     reading = (
         "Up and to the right is better; faint points are dominated. Bars: 95 % over repeats, from three on."
     )

@@ -248,7 +248,7 @@ def with_settings(
     for name, (type_, default, text) in own.items():
         plain = not isinstance(default, bool)
         metavar = ("NUMBER" if type_ is int else "TEXT") if plain else None
-        option = typer.Option(f"--{name}", help=text, metavar=metavar)
+        option = typer.Option(f"--{name.replace('_', '-')}", help=text, metavar=metavar)
         parameters.append(parameter(name, Annotated[type_ | None if plain else type_, option], default))
     parameters += [*setting_parameters(decided, kind), parameter("as_json", Annotated[bool, JSON], False)]
     command.__doc__ = help

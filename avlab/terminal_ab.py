@@ -6,23 +6,10 @@ from typing import Any
 
 from rich.table import Table
 
-from avlab.experiments.words import verdict
+from avlab.experiments.words import LEDGER, errors_together, verdict
 from avlab.terminal import RunDisplay, answers
 from avlab.ui.formats import number
 
-LEDGER = {
-    "draft_ms": "drafting, ms",
-    "verify_ms": "verification, ms",
-    "sample_ms": "sampling, ms",
-    "decide_ms": "deciding, ms",
-    "other_ms": "everything else, ms",
-    "total_ms": "in all, ms",
-    "admitted": "drafts admitted",
-    "accepted": "drafts accepted",
-    "rejected": "verified in vain",
-    "trimmed": "drafted in vain",
-    "saved_ms": "verifying all: ms more",
-}
 USERS = {
     "tokens_per_s": "tokens/s",
     "interactivity": "tokens/s\none user",
@@ -100,7 +87,8 @@ def show(answer: dict[str, Any]) -> None:
     length = f"{plan['length']:g} {plan['unit']}"
     console.print(
         f"\n{plan['design']}, {answer['rounds']} of {plan['rounds']} rounds of blocks of {length}, run "
-        f'{answer["run_id"]}. "watched" holds at every round at once; "planned" only if you look once, at the end.',
+        f'{answer["run_id"]}. "watched" holds at every round at once; "planned" only if you look once, at the end. '
+        f"{errors_together(answer)}",
         markup=False,
         soft_wrap=True,
     )

@@ -4,6 +4,7 @@ import streamlit as st
 
 from avlab.experiments.analysis import analyse
 from avlab.experiments.plan import DESIGNS
+from avlab.experiments.words import errors_together, until
 from avlab.figures import ab
 from avlab.ui import ab_setup, experiment_columns, host, transfer
 from avlab.ui.chart import chart
@@ -24,6 +25,7 @@ if shown.run not in others and not shown.live:
     if others:
         st.button("Show the last A/B", on_click=pick, args=(others[0], False))
     end()
+slo = experiment_columns.objective()
 
 
 def draw() -> None:
@@ -34,7 +36,7 @@ def draw() -> None:
             )
             return
         version = (shown.live, len(queries.rounds(con, shown.run)))  # only whole rounds count
-        answer = host.feed(shown.run).as_of("ab", version, lambda: analyse(con, shown.run))
+        answer = host.feed(shown.run).as_of(("ab", slo), version, lambda: analyse(con, shown.run, slo))
     plan = answer["plan"]
     length = f"{plan['length']:g} {plan['unit']}"
     st.markdown(
@@ -62,7 +64,8 @@ def draw() -> None:
     )
     st.caption(
         "Ratios are taken within rounds, and are not quite the quotients of tokens/s. *watched* holds however often "
-        "you look; *planned* only for one look at the end of a planned number of rounds. " + _until(answer)
+        "you look; *planned* only for one look at the end of a planned number of rounds. "
+        f"{errors_together(answer)} {until(answer)}"
     )
     reasons(answer)
 
@@ -90,14 +93,12 @@ def reasons(answer: dict) -> None:
             ab.drafts(answer), "ab-drafts", "What became of draft tokens",
             "Drafting is paid for all three parts, verification for accepted and verified in vain.",
         )  # fmt: skip
-
-
-def _until(answer: dict) -> str:
-    needed = [r["rounds_to_2_percent"] for r in answer["results"] if r.get("rounds_to_2_percent")]
-    return f"Every ratio is known to ± 2 % after about {max(needed):,} rounds." if needed else ""
+    with st.expander("The ledger in numbers"):
+        whole = {arm: st.column_config.NumberColumn(format="%.0f") for arm in answer["plan"]["arms"]}
+        st.dataframe(ab.ledger_table(answer), hide_index=True, column_config=whole, height="content")
 
 
 RATIO = st.column_config.NumberColumn(format="%.3f", help="Of throughput, taken within rounds.")
 
 tick(draw, shown)
-transfer.report_button(shown.run)
+transfer.report_button(shown.run, slo)

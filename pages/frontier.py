@@ -25,6 +25,7 @@ if shown.run not in measured and not shown.live:
         st.button("Show the last frontier", on_click=pick, args=(measured[0], False))
     end()
 
+slo = experiment_columns.objective()
 published: list[dict] = []
 overlay = st.selectbox("Lay over it", [NONE, SHIPPED, OWN], key="overlay", bind="query-params")
 if overlay == SHIPPED:
@@ -45,7 +46,9 @@ def draw() -> None:
             )
             return
         version = (shown.live, queries.finished_blocks(con, shown.run))
-        answer = host.feed(shown.run).as_of("frontier", version, lambda: analyse_frontier(con, shown.run))
+        answer = host.feed(shown.run).as_of(
+            ("frontier", slo), version, lambda: analyse_frontier(con, shown.run, slo)
+        )
     points, plan = answer["points"], answer["plan"]
     if shown.live:
         done, planned = answer["cells"][0], answer["planned"]
@@ -59,15 +62,22 @@ def draw() -> None:
             f"It goes on from {earlier} earlier run{'s' if earlier > 1 else ''}, whose cells count too."
         )
     st.markdown("\n".join(f"- {sentence}" for sentence in answer["sentences"]))
+    over = scaled(published, points)
     chart(
-        frontier.frontier(points, scaled(published, points)), "frontier-cells", "Throughput against interactivity",
+        frontier.frontier(points, over), "frontier-cells", "Throughput against interactivity",
         "Up and to the right is better; numbers are requests under way. Faint points are dominated: another one is, "
         "bars aside, at least as good in both. Bars: 95 % over repeats, from three on."
-        + (" Dotted: published, with its no-speculation point laid on ours; only shapes compare." if published else ""),
+        + (" Dotted: published, with its no-speculation point laid on ours; only shapes compare." if over else ""),
     )  # fmt: skip
+    if published and not over:
+        loads = ", ".join(str(load) for load in sorted({p["load"] for p in published if p["arm"] == "none"}))
+        st.caption(
+            "The published frontier is not drawn: it is scaled by the arm none at a load that both have, and none was "
+            f"not measured here with {loads} requests."
+        )
     if points:
         st.dataframe(frontier.table(points), hide_index=True, column_config=experiment_columns.COLUMNS)
 
 
 tick(draw, shown)
-transfer.report_button(shown.run)
+transfer.report_button(shown.run, slo)

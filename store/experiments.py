@@ -6,6 +6,7 @@ that a worker's end cut off, is nowhere in here.
 
 import json
 import statistics
+from collections.abc import Iterator, Sequence
 
 import duckdb
 import numpy as np
@@ -92,78 +93,90 @@ def block_rates(con: duckdb.DuckDBPyConnection, run: str, counted: str = KEPT) -
     )
 
 
-def user_times(con: duckdb.DuckDBPyConnection, run: str, counted: str = KEPT) -> dict[str, dict]:
-    """By arm, what users saw within its blocks: interactivity (median tokens/s of a request), p50_tpot_ms and
-    p95_tpot_ms (time per output token, of the requests that tokens belong to), p50_ttft_ms (time to first token, of the
-    finished requests whose first token came in the arm's blocks; None without one).
+def user_times(
+    con: duckdb.DuckDBPyConnection, runs: str | Sequence[str], counted: str = KEPT
+) -> dict[str, dict]:
+    """By arm, what users saw within its blocks, of one run or of several together: interactivity (median tokens/s of a
+    request), p50_tpot_ms and p95_tpot_ms (time per output token, of the requests that tokens belong to), p50_ttft_ms
+    (time to first token, of the finished requests whose first token came in the arm's blocks; None without one).
     """
-    found = rows(
-        con,
-        f"""
+    found = f"""
         WITH counted AS ({counted})
         SELECT arm, list(seconds / tokens) AS pace, list(tokens) AS weight
         FROM counted JOIN (SELECT * FROM block_requests WHERE run = $run::UUID) USING (block)
         WHERE seconds > 0 GROUP BY arm
-        """,
-        {"run": run},
-    )
-    first = rows(
-        con,
-        f"""
+        """
+    first = f"""
         WITH counted AS ({counted})
-        SELECT arm, 1e3 * median(first_token - arrival) AS ms
+        SELECT arm, list(1e3 * (first_token - arrival)) AS ms
         FROM (SELECT first_token, arrival FROM requests WHERE run = $run::UUID) AS q
             ASOF JOIN counted ON q.first_token > counted.time
         WHERE q.first_token <= coalesce(counted.until, 'infinity'::DOUBLE) GROUP BY arm
-        """,
-        {"run": run},
-    )
-    waits = {row["arm"]: row["ms"] for row in first}
+        """
+    paces: dict[str, list[float]] = {}
+    weights: dict[str, list[float]] = {}
+    waits: dict[str, list[float]] = {}
+    for run in _each(runs):
+        for row in rows(con, found, {"run": run}):
+            paces.setdefault(row["arm"], []).extend(row["pace"])
+            weights.setdefault(row["arm"], []).extend(row["weight"])
+        for row in rows(con, first, {"run": run}):
+            waits.setdefault(row["arm"], []).extend(row["ms"])
     answer = {}
-    for row in found:
-        pace, weight = np.array(row["pace"]), np.array(row["weight"], dtype=np.float64)
+    for arm in paces:
+        pace, weight = np.array(paces[arm]), np.array(weights[arm], dtype=np.float64)
         order = np.argsort(pace)
         below = (np.cumsum(weight[order]) - weight[order] / 2) / weight.sum()
         p50, p95 = 1e3 * np.interp([0.5, 0.95], below, pace[order])
-        answer[row["arm"]] = {
+        answer[arm] = {
             "interactivity": statistics.median((1 / pace).tolist()),
             "p50_tpot_ms": p50,
             "p95_tpot_ms": p95,
-            "p50_ttft_ms": waits.get(row["arm"]),
+            "p50_ttft_ms": statistics.median(waits[arm]) if arm in waits else None,
         }
     return plain(answer)
 
 
-def arm_ledger(con: duckdb.DuckDBPyConnection, run: str, counted: str = KEPT) -> dict[str, dict]:
-    """By arm, over its counted blocks, per 1,000 output tokens: draft_ms, verify_ms, sample_ms, decide_ms (None where
-    the engine does not tell), other_ms (reporting, waiting and what is not told), total_ms; scheduled, admitted,
-    accepted, trimmed and rejected draft tokens; saved_ms, what verifying every draft token would have cost more by the
-    cost table. Beside them, as they are: tokens, steps, seconds, tokens_per_step, and expected_ms, measured_ms (means
+def _each(runs: str | Sequence[str]) -> Iterator[str]:
+    yield from [runs] if isinstance(runs, str) else runs
+
+
+def arm_ledger(
+    con: duckdb.DuckDBPyConnection, runs: str | Sequence[str], counted: str = KEPT
+) -> dict[str, dict]:
+    """By arm, over its counted blocks in one run or in several together, per 1,000 output tokens: draft_ms, verify_ms,
+    sample_ms, decide_ms (None where the engine does not tell), other_ms (reporting, waiting and what is not told),
+    total_ms; scheduled, admitted, accepted, trimmed and rejected draft tokens; saved_ms, what verifying every draft
+    token would have cost more by the cost table; explored draft tokens and explored_ms, what they cost (None where no
+    step says). Beside them, as they are: tokens, steps, seconds, tokens_per_step, and expected_ms, measured_ms (means
     of the steps that had an expectation).
     """
-    by_pass = rows(
-        con,
-        f"""
+    sql = f"""
         WITH counted AS ({counted})
         SELECT arm, target_tokens, list_sum(scheduled) AS scheduled, list_sum(admitted) AS admitted,
             sum(list_sum(accepted))::BIGINT AS accepted, count(*) AS steps, sum(tokens)::BIGINT AS tokens,
             sum(emitting)::BIGINT AS emitting, sum(draft_ms) AS draft_ms, sum(verify_ms) AS verify_ms,
-            sum(sample_ms) AS sample_ms, sum(decide_ms) AS decide_ms,
+            sum(sample_ms) AS sample_ms, sum(decide_ms) AS decide_ms, sum(explored) AS explored,
+            sum(explored_ms) AS explored_ms,
             sum(expected_ms) FILTER (prompt_tokens = 0) AS expected_ms,
             count(expected_ms) FILTER (prompt_tokens = 0) AS expectations,
             sum(draft_ms + verify_ms) FILTER (prompt_tokens = 0 AND expected_ms IS NOT NULL) AS measured_ms
         FROM counted JOIN (SELECT * FROM steps WHERE run = $run::UUID) AS s USING (block)
         GROUP BY arm, target_tokens, list_sum(scheduled), list_sum(admitted)
-        """,
-        {"run": run},
-    )
+        """
     seconds: dict[str, float] = {}
-    for block in block_rates(con, run, counted):
-        seconds[block["arm"]] = seconds.get(block["arm"], 0.0) + block["seconds"]
-    verify = _verify_table(con, run)
-    return plain(
-        {arm: _entry([r for r in by_pass if r["arm"] == arm], seconds[arm], verify) for arm in seconds}
-    )
+    passes: dict[str, list[dict]] = {}
+    saved: dict[str, float] = {}
+    for run in _each(runs):
+        verify = _verify_table(con, run)
+        for block in block_rates(con, run, counted):
+            seconds[block["arm"]] = seconds.get(block["arm"], 0.0) + block["seconds"]
+        by_pass = rows(con, sql, {"run": run})
+        for arm in {row["arm"] for row in by_pass}:
+            mine = [row for row in by_pass if row["arm"] == arm]
+            passes.setdefault(arm, []).extend(mine)
+            saved[arm] = saved.get(arm, 0.0) + _saved(mine, verify)
+    return plain({arm: _entry(passes[arm], seconds[arm], saved[arm]) for arm in seconds})
 
 
 def _verify_table(con: duckdb.DuckDBPyConnection, run: str) -> np.ndarray:
@@ -176,7 +189,18 @@ def _verify_table(con: duckdb.DuckDBPyConnection, run: str) -> np.ndarray:
     return np.array(table)
 
 
-def _entry(mine: list[dict], seconds: float, verify: np.ndarray) -> dict:
+def _saved(mine: list[dict], verify: np.ndarray) -> float:
+    """Milliseconds that trimming has saved in these passes by the cost table; nan without one."""
+    if not len(verify):
+        return np.nan
+    columns = {
+        name: np.array([row[name] for row in mine], dtype=float)
+        for name in ("target_tokens", "scheduled", "admitted")
+    }
+    return float(saved_ms(verify, **columns) @ [row["steps"] for row in mine])
+
+
+def _entry(mine: list[dict], seconds: float, saved: float) -> dict:
     def total(name: str) -> float:
         return float(sum(row[name] or 0 for row in mine))
 
@@ -186,15 +210,11 @@ def _entry(mine: list[dict], seconds: float, verify: np.ndarray) -> dict:
     tokens, expectations = total("tokens"), total("expectations")
     per = 1e3 / tokens if tokens else np.nan
     scheduled, admitted, accepted = drafts("scheduled"), drafts("admitted"), total("accepted")
-    parts = {
-        name: per * total(name) if any(row[name] is not None for row in mine) else None
-        for name in ("draft_ms", "verify_ms", "sample_ms", "decide_ms")
-    }
-    columns = {
-        name: np.array([row[name] for row in mine], dtype=float) for name in ("target_tokens", "scheduled")
-    }
-    columns["admitted"] = np.array([row["admitted"] for row in mine], dtype=float)
-    saved = saved_ms(verify, **columns) @ [row["steps"] for row in mine] if len(verify) else np.nan
+
+    def told(name: str) -> float | None:
+        return per * total(name) if any(row[name] is not None for row in mine) else None
+
+    parts = {name: told(name) for name in ("draft_ms", "verify_ms", "sample_ms", "decide_ms")}
     return {
         **parts,
         "other_ms": per * seconds * 1e3 - sum(ms or 0.0 for ms in parts.values()),
@@ -205,6 +225,8 @@ def _entry(mine: list[dict], seconds: float, verify: np.ndarray) -> dict:
         "trimmed": per * (scheduled - admitted),
         "rejected": per * (admitted - accepted),
         "saved_ms": per * saved,
+        "explored": told("explored"),
+        "explored_ms": told("explored_ms"),
         "tokens": int(tokens),
         "steps": int(total("steps")),
         "seconds": seconds,

@@ -45,11 +45,13 @@ def finished_run(lab, **values):
     return run
 
 
-def page(name="live", run=None):
-    """The page, drawn once."""
+def page(name="live", run=None, **address):
+    """The page, drawn once; address: what else stands in it."""
     app = AppTest.from_file(str(PROJECT / "app.py"), default_timeout=120)
     if run is not None:
         app.query_params["run"] = run
+    for setting, value in address.items():
+        app.query_params[setting] = value
     app.run()
     if name != "live":
         app.switch_page(f"pages/{name}.py").run()

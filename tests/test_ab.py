@@ -23,7 +23,7 @@ HERE = Path(__file__).parent
 WORKER = (sys.executable, str(HERE / "stand_in_serving.py"))
 CLI = (sys.executable, str(HERE / "stand_in_cli.py"))
 ROUNDS = 20
-QUICK = {"rounds": ROUNDS, "block": "6steps", "washout": 1, "learn": 30, "concurrency": 16}
+QUICK = {"rounds": ROUNDS, "block": "6steps", "washout": 1, "learn": 30, "concurrency": 16, "order_seed": 7}
 
 
 @pytest.fixture
@@ -63,7 +63,8 @@ def test_an_ab_from_plan_to_verdict(path, simulated, design):
         ROUNDS,
         [],
     )
-    assert answer["plan"]["baseline"] == "fixed:5"
+    assert (answer["plan"]["baseline"], answer["plan"]["seed"]) == ("fixed:5", 7)
+    assert answer["seconds_a_round"] > 0
     by_arm = {result["arm"]: result for result in answer["results"]}
     assert set(by_arm) == {"adaptive", "none"}
     # five drafts of verse for each of sixteen requests cost this worker twice what they bring
@@ -199,6 +200,12 @@ def test_a_run_without_an_ab_says_so(path):
         ("adaptive,none", {"concurrency": 99}, "at most slots, 16"),
         ("adaptive,none", {"rounds": 0}, "rounds is 0"),
         ("adaptive,none", {"washout": 0}, "washout is below 1"),
+        ("adaptive,none", {"order_seed": -1}, "order-seed is -1"),
+        (
+            "adaptive:head,none",
+            {"config": {"head": False}},
+            "adaptive:head needs the drafter's confidence head",
+        ),
         ("adaptive,none", {"design": "latin"}, "choose switchback or isolated"),
         ("adaptive,none", {"config": {"drafter": "none"}}, "needs a drafter"),
     ],
@@ -206,6 +213,11 @@ def test_a_run_without_an_ab_says_so(path):
 def test_a_plan_that_cannot_be_is_refused_with_a_sentence(arms, changes, sentence):
     with pytest.raises(ConfigError, match=sentence):
         plan(arms, **changes)
+
+
+def test_every_ab_draws_an_order_of_its_own_unless_one_is_asked_for():
+    assert len({plan(order_seed=None)[1].seed for _ in range(5)}) == 5
+    assert plan(order_seed=11)[1].seed == plan(config={"seed": 5}, order_seed=11)[1].seed == 11
 
 
 def test_the_baseline_is_the_first_fixed_length_unless_named():
@@ -219,14 +231,14 @@ def test_the_baseline_is_the_first_fixed_length_unless_named():
 def test_verdicts_say_the_unit_and_what_is_not_known():
     terms = {"concurrency": 32, "baseline": "fixed:5"}
     result = {"arm": "adaptive", "ratio": 1.12, "low": 1.08, "high": 1.16, "rounds": 30, "moved": False}
-    result["rounds_to_2_percent"] = 80
+    result |= {"rounds_to_2_percent": 80, "minutes_to_2_percent": 12.3}
     assert verdict(result, terms) == "adaptive is 12 % [8.0, 16] faster than fixed:5 at 32 requests."
     slower = result | {"ratio": 0.9, "low": 0.8, "high": 0.95}
     assert verdict(slower, terms) == "adaptive is 10 % [5.0, 20] slower than fixed:5 at 32 requests."
     open_ = result | {"ratio": 1.01, "low": 0.98, "high": 1.04}
     assert (
-        "no difference is declared after 30 rounds; it lies between −2.0 and +4.0 %; ± 2 % needs about 80"
-        in verdict(open_, terms)
+        "no difference is declared after 30 rounds; it lies between −2.0 and +4.0 %; ± 2 % needs about 80 "
+        "rounds, 12 min in all." in verdict(open_, terms)
     )
     assert "too few rounds" in verdict(result | {"low": None, "high": None}, terms)
     assert "the ratio changed" in verdict(result | {"moved": True}, terms)

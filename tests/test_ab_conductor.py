@@ -3,14 +3,16 @@
 import threading
 import time
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from stand_in_engine import K
+from stand_in_engine import K, StandInEngine
 from test_serving_loop import Wire, quick, serve
 
 from avlab.policies import labels
 from avlab.workers import messages as m
+from avlab.workers.entry import Order
 from avlab.workers.serving import ServingError
 
 __all__ = ["quick"]  # a fixture
@@ -117,6 +119,58 @@ def test_isolated_blocks_begin_alike():
     for first, *others in rounds.values():
         assert len(first) == 4 and all(other == first for other in others)
     assert rounds[0][0] != rounds[1][0]
+
+
+def prompts(**values):
+    """The first prompts of each isolated round."""
+    asked = []
+
+    class Words:
+        def encode(self, messages):
+            asked.append(messages[-1]["content"])
+            return [1] * 5
+
+        def decode(self, tokens):
+            return ""
+
+    ask = plan(design="isolated", rounds=1, learn=0, seed=values.pop("order"))
+    conduct(ask=ask, text=Words(), **values)
+    return asked[4:8]
+
+
+def test_isolated_prompts_follow_the_seeds_of_the_run_and_of_the_order():
+    assert prompts(order=0, seed=0) == prompts(order=0, seed=0)
+    assert prompts(order=0, seed=0) != prompts(order=0, seed=1)
+    assert prompts(order=0, seed=0) != prompts(order=1, seed=0)
+
+
+@pytest.mark.parametrize(("seconds", "steps"), [(0.5, 4), (0.45, 4), (0.125, 3)])
+def test_a_block_in_seconds_ends_with_the_step_that_fills_it(monkeypatch, seconds, steps):
+    """Steps of 125 ms; and never fewer than three."""
+    now, step = [0.0], StandInEngine.step
+
+    def slow(engine):
+        now[0] += 0.125
+        return step(engine)
+
+    monkeypatch.setattr(StandInEngine, "step", slow)
+    monkeypatch.setattr(Order, "clock", lambda order: now[0])
+    wire, _, reason = conduct(ask=plan(rounds=2, length=seconds, unit="seconds"))
+    assert reason == "done"
+    assert counted(wire) == {(r, arm): steps for r in range(2) for arm in ARMS}
+
+
+def test_an_arm_of_a_head_that_the_drafter_lacks_ends_the_run_with_a_sentence(monkeypatch):
+    made = StandInEngine.policy_for
+
+    def without_head(engine, arm):  # as the engine does where its drafter has none
+        return made(engine, replace(arm, source="online") if arm.source == "head" else arm)
+
+    monkeypatch.setattr(StandInEngine, "policy_for", without_head)
+    with pytest.raises(
+        ServingError, match="adaptive:head does not exist for this drafter: it has no confidence"
+    ):
+        conduct(ask=plan(("adaptive:head", "none"), "none"))
 
 
 def test_what_users_got_in_a_block_adds_up():

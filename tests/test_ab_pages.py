@@ -4,6 +4,7 @@ import pytest
 from dashboard import charts, opened, page, said, until
 
 from avlab.config import RunConfig
+from avlab.experiments import frontier
 from avlab.experiments.frontier import make_frontier
 from avlab.experiments.plan import make_plan
 from avlab.report import report
@@ -22,7 +23,7 @@ def database(tmp_path_factory):
 
 def _recorded(path, runs):
     config = RunConfig.make(policy="none", slots=16, workload="verse")
-    quick = {"block": "6steps", "washout": 1, "learn": 10}
+    quick = {"block": "6steps", "washout": 1, "learn": 10, "order_seed": 5}
     with opened(path) as lab:
         for made in (
             make_plan(config, ["fixed:5", "none"], rounds=9, **quick),
@@ -45,21 +46,37 @@ def test_an_ab_on_its_page_and_in_its_report(database):
         assert charts(app) == 3
         assert "none is " in said(app) and "faster than fixed:5 at 16 requests." in said(app)
         assert list(app.dataframe[0].value["arm"]) == ["fixed:5", "none"]
+        assert "**Switchback.**" in said(app) and "**Isolated.**" in said(app)
+        assert "drafts explored" in list(app.dataframe[1].value["per 1,000 output tokens"])
+        app.text_input(key="slo").set_value("p95_tpot_ms=100000").run()
+        assert not app.exception and "Within p95_tpot_ms ≤ 100000 ms, none is the fastest" in said(app)
+        linked = page("ab", run, slo="p50_tpot_ms=100000")
+        assert "Within p50_tpot_ms ≤ 100000 ms, none is the fastest" in said(linked)
+        app.text_input(key="slo").set_value("soon").run()
+        assert "cannot be read" in said(app)
         with host.connection() as con:
-            text = report(con, run)
+            text = report(con, run, ("p95_tpot_ms", 1e5))
         assert "faster than fixed:5 at 16 requests." in text and str(path) not in text
+        assert "Within p95_tpot_ms ≤ 100000 ms, none is the fastest" in text and "seed 5" in text
         live = page("live", run)
         assert not live.exception and charts(live) == 7
 
 
-def test_a_frontier_on_its_page_with_a_published_one_over_it(database):
+def test_a_frontier_on_its_page_with_a_published_one_over_it(database, monkeypatch):
     path, run, other = database
     with opened(path):
         app = page("frontier", other)
         assert not app.exception and charts(app) == 1
         assert "is on the frontier at" in said(app)
+        app.text_input(key="slo").set_value("p95_tpot_ms=100000").run()
+        assert "Fastest within p95_tpot_ms ≤ 100000 ms" in said(app)
         app.selectbox(key="overlay").select_index(1).run()
         assert not app.exception and "Dotted: published" in said(app)
+        monkeypatch.setattr(frontier, "scaled", lambda published, own: [])
+        app.run()
+        assert not app.exception and "Dotted: published" not in said(app)
+        assert "The published frontier is not drawn" in said(app)
+        monkeypatch.undo()
         app = page("ab", other)
         assert "has no A/B in it" in said(app)
         app = press(app, "Show the last A/B")

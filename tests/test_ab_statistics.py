@@ -118,7 +118,10 @@ def test_two_rounds_far_apart_are_estimated_by_their_middle(ratios):
 
 
 def test_a_best_fixed_length_is_named_only_once_something_can_be_declared():
-    rates = {"fixed:5": np.array([20.6, 33.0] * 4), "none": np.array([67.0, 20.6] * 4)}
+    rates = {
+        "fixed:5": np.array([20.6, 20.6, 33.0, 33.0] * 2),
+        "none": np.array([67.0, 67.0, 20.6, 20.6] * 2),
+    }
     few = {arm: rate[: s.least_rounds() - 1] for arm, rate in rates.items()}
     assert best_fixed(few, list(few)) is None
     assert best_fixed(rates, list(rates))["arm"] == "none"
@@ -159,15 +162,20 @@ def test_beating_every_rival_needs_every_sequence():
     assert s.beats_all([clear, -clear]) == 0
 
 
-def test_the_best_of_equal_arms_is_not_flattered():
+def test_a_claim_to_beat_all_is_rarely_made_by_an_arm_that_equals_one():
+    equal, beaten = log_ratios(26, 0.0, experiments=400, rounds=100), log_ratios(27, 0.3, 400, 100)
+    claimed = [s.beats_all([one, other]) > 0 for one, other in zip(equal, beaten, strict=True)]
+    assert np.mean(claimed) <= s.ALPHA
+    assert np.mean([s.beats_all([one + 0.3, one]) > 0 for one in beaten]) > 0.9
+
+
+def test_halves_agree_on_a_best_arm_where_there_is_one_and_by_chance_where_not():
     draw = np.random.default_rng(21)
-    plain, halved = [], []
-    for _ in range(400):
-        rates = draw.normal(0, 0.05, (7, 20))
-        best, judged = s.best_by_halves(rates)
-        plain.append(rates[best].mean())
-        halved.append(judged.mean())
-    assert np.mean(plain) > 0.01 and abs(np.mean(halved)) < 0.003
+    noise = draw.normal(0, 0.05, (400, 7, 20))
+    settled = [len(set(s.best_by_halves(rates))) == 1 for rates in noise]
+    assert 0.05 < np.mean(settled) < 0.25  # one in seven
+    ahead = noise + np.where(np.arange(7) == 3, 0.2, 0.0)[:, None]
+    assert {s.best_by_halves(rates) for rates in ahead} == {(3, 3)}
 
 
 def test_with_few_rounds_each_is_judged_by_an_arm_that_the_others_chose():

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -261,6 +262,49 @@ def test_a_measure_of_an_experiment_is_taken_and_goes_on_from_its_runs(tiny, nam
     served.clear()
     again = measure.run(tiny)
     assert not served and again == result
+
+
+def identical(rounds=30, **changes):
+    result = {"low": 0.99, "high": 1.01, "declared": False, "declared_at": None, "ratio": 1.0} | changes
+    return {"rounds": rounds, "results": [result]}
+
+
+def test_identical_arms_meet_no_bar_with_too_few_runs_or_rounds():
+    from avlab.bench.measures.identical_arms import values_of
+
+    whole, declared = [identical() for _ in range(3)], "identical-declared"
+    assert values_of(whole)[declared] == 0 and values_of(whole)["identical-half-width"] > 0
+    assert values_of(whole[:2])[declared] is None
+    assert values_of([*whole[:2], identical(rounds=29)])[declared] is None
+    assert values_of([])[declared] is values_of([])["identical-half-width"] is None
+    withdrawn = identical(declared_at=9)  # one who watched saw it
+    assert values_of([*whole[:2], withdrawn])[declared] == 1
+
+
+def test_runs_of_identical_arms_have_orders_and_traffic_of_their_own(monkeypatch):
+    from avlab.bench import product
+    from avlab.bench.measures import identical_arms
+    from avlab.config import RunConfig
+
+    class Served:
+        config, served, plans = RunConfig.make(policy="none"), 0.0, []
+
+        def serve(self, config, plan, *_):
+            self.plans.append((config, plan))
+
+        def experiments(self):
+            return list(range(len(self.plans)))
+
+        def query(self, *_):
+            return identical()
+
+    served = Served()
+    monkeypatch.setattr(product, "product", lambda *_: contextlib.nullcontext(served))
+    result = identical_arms.measure(SimpleNamespace(pick=lambda quick, full: full))
+    assert result.values["identical-declared"] == 0
+    assert (
+        len({config.seed for config, _ in served.plans}) == len({plan.seed for _, plan in served.plans}) == 3
+    )
 
 
 def test_without_its_environment_the_comparison_says_what_to_run(tiny, tmp_path, monkeypatch):

@@ -337,7 +337,7 @@ def test_what_exploration_costs_is_one_sentence():
     found = diagnosis.exploration(numbers.headline(steps(), BLOCKS))
     assert found == (
         "Exploration verified 160 draft tokens beyond the ranking: 33.3% of those admitted, 2.00 a step, for 0.25 ms a "
-        "step by the cost table."
+        "step by the costs it decides by."
     )
     assert diagnosis.exploration(numbers.headline({}, [])) == ""
 

@@ -9,11 +9,18 @@ import pytest
 
 from avlab.config import ConfigError, RunConfig
 from avlab.experiments import frontier
+from avlab.experiments.plan import FRONTIER_ARMS
+from avlab.experiments.words import LEDGER
+from avlab.figures import frontier as figures_frontier
+from avlab.frontier_command import OPTIONS
 from avlab.lab import Lab
+from store import queries
+from store.experiments import FINISHED
 
 HERE = Path(__file__).parent
 WORKER = (sys.executable, str(HERE / "stand_in_serving.py"))
 QUICK = {"loads": (1, 4), "repeats": 2, "block": "6steps", "washout": 1, "learn": 10}
+SAID = ", by the values measured and without regard to their error"
 
 
 def plan(arms=("adaptive", "none"), **changes):
@@ -43,6 +50,9 @@ def test_a_frontier_goes_on_where_it_was_stopped(tmp_path):
         assert lab.plan_frontier(config, whole) == {"runs": [one, other], "plan": None}
         assert lab.plan_frontier(config.changed(temperature=0.5), whole)["runs"] == []
         answer = lab.frontier(other, ("p95_tpot_ms", 10_000.0))
+        with lab.database.cursor() as con:
+            newest = queries.user_times(con, other, FINISHED)
+            pooled = queries.user_times(con, [one, other], FINISHED)
     assert (answer["runs"], answer["repeats"], answer["cells"]) == ([one, other], 3, [12, 4])
     assert answer["planned"] == 12
     assert {(p["arm"], p["load"], p["repeats"]) for p in answer["points"]} == {
@@ -51,7 +61,11 @@ def test_a_frontier_goes_on_where_it_was_stopped(tmp_path):
     for each in answer["points"]:
         assert each["tokens_per_s_low"] < each["tokens_per_s"] < each["tokens_per_s_high"]
         assert each["interactivity"] == pytest.approx(each["tokens_per_s"] / each["load"], rel=0.5)
-    assert "Fastest within p95_tpot_ms ≤ 10000 ms: " in answer["sentences"][-1]
+        assert each["ledger"]["steps"] == 3 * 6  # of all repeats, not of the newest run's two
+        seen = pooled[f"{each['arm']}@{each['load']}"]
+        assert all(each[name] == seen[name] for name in ("p50_tpot_ms", "p95_tpot_ms", "p50_ttft_ms"))
+    assert pooled.keys() == newest.keys() and pooled != newest
+    assert f"Fastest within p95_tpot_ms ≤ 10000 ms{SAID}: " in answer["sentences"][-1]
 
 
 def test_dominated_means_beaten_in_both(monkeypatch):
@@ -65,19 +79,37 @@ def test_the_load_at_which_the_best_arm_within_a_limit_changes():
         point("b", n, 8, 9, 2.0 * n) for n in (1, 2, 4)
     ]
     text = frontier._within(cells, [1, 2, 4], ("p95_tpot_ms", 10.0))
-    assert text == "Fastest within p95_tpot_ms ≤ 10 ms: a from 1 to 2 requests, b at 4 requests."
+    assert text == f"Fastest within p95_tpot_ms ≤ 10 ms{SAID}: a from 1 to 2 requests, b at 4 requests."
     assert "no arm from 1 to 4 requests" in frontier._within(cells, [1, 2, 4], ("p95_tpot_ms", 1.0))
 
 
 def test_the_published_frontier_is_laid_on_our_own_no_speculation_point():
     published = frontier.read_frontier(frontier.PUBLISHED.read_text(encoding="utf-8"))
     assert {p["arm"] for p in published} >= {"adaptive", "fixed:5", "none"}
-    shown = frontier.scaled(published, [point("none", 2, 70.0, 35.0), point("none", 8, 200.0, 25.0)])
-    base = min((p for p in shown if p["arm"] == "none"), key=lambda p: p["load"])
-    assert (base["tokens_per_s"], base["interactivity"]) == (pytest.approx(70.0), pytest.approx(35.0))
+    shown = frontier.scaled(published, [point("none", 2, 70.0, 35.0), point("none", 16, 200.0, 25.0)])
+    base = next(p for p in shown if (p["arm"], p["load"]) == ("none", 16))  # the lowest load of both
+    assert (base["tokens_per_s"], base["interactivity"]) == (pytest.approx(200.0), pytest.approx(25.0))
     adaptive = next(p for p in shown if (p["arm"], p["load"]) == ("adaptive", 1))
-    assert adaptive["interactivity"] == pytest.approx(35.0 * 271.9 / 101.3)
+    assert adaptive["interactivity"] == pytest.approx(25.0 * 271.9 / 71.8)
+    assert frontier.scaled(published, [point("none", 2, 70.0, 35.0)]) == []
     assert frontier.scaled(published, [point("adaptive", 1, 1, 1)]) == []
+
+
+def test_hover_tells_the_whole_ledger():
+    ledger = {name: 10.0 + place for place, name in enumerate(LEDGER)} | {"tokens_per_step": 2.5}
+    whole = point("a", 4, 10, 9) | {"dominated": False, "repeats": 3, "ledger": ledger}
+    whole |= {f"{name}_{end}": None for name in ("tokens_per_s", "interactivity") for end in ("low", "high")}
+    whole |= {"p50_tpot_ms": 8.0, "p50_ttft_ms": 50.0}
+    (told,) = figures_frontier.frontier([whole, whole | {"arm": "b"}]).data[0].customdata
+    assert all(f"{title}: {10 + place}" in told for place, title in enumerate(LEDGER.values()))
+    untold = whole | {"ledger": ledger | {"decide_ms": None}}
+    assert "deciding, ms: –" in figures_frontier.frontier([untold]).data[0].customdata[0]
+
+
+def test_the_command_measures_what_the_page_offers():
+    assert OPTIONS["arms"][1].split(",") == list(FRONTIER_ARMS)
+    assert OPTIONS["concurrency"][1] == "1,2,4,8,16,32,64"
+    assert {"adaptive", "adaptive+depth"} < set(FRONTIER_ARMS)
 
 
 @pytest.mark.parametrize("text", ["", "a,b\n1,2", "arm,concurrency,tok_s_user,tok_s\nnone,one,2,3"])
@@ -135,11 +167,13 @@ def test_the_command_line_and_the_report(tmp_path, monkeypatch):
     later = avlab("show", "last")
     assert later.returncode == 0 and again.stdout in later.stdout, later.stderr
     file = tmp_path / "out.html"
-    assert avlab("report", "last", str(file)).returncode == 0
+    assert avlab("report", "last", str(file), "--slo", "p95_tpot_ms=10000").returncode == 0
     text = file.read_text(encoding="utf-8")
     assert (
         "Throughput against interactivity" in text and "Plotly.newPlot" in text and str(tmp_path) not in text
     )
+    assert "Ledger, per 1,000 output tokens" in text and "deciding, ms" in text and "drawn with seed" in text
+    assert f"Fastest within p95_tpot_ms ≤ 10000 ms{SAID}: " in text
     assert "src=" not in text.partition("<script>")[0] and "default-src 'none'" in text
     refused = avlab("report", "last", str(file))
     assert refused.returncode == 1 and "is there already" in refused.stderr

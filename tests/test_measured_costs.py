@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 from tiny_models import make_engine, write_block_drafter, write_llama
 
+from avlab.engine.admission import make_policy
 from avlab.policies import Arm
 from avlab.speculation.budget import choose_depth_and_budget
 from avlab.speculation.costs import CostTable
+from avlab.speculation.decision import Offer
 from avlab.speculation.measured_costs import MeasuredCosts
 
 K = 3
@@ -64,6 +66,31 @@ def test_what_a_draft_adds_to_the_rest_of_a_step_is_part_of_its_cost():
     assert measured.verify[8] == pytest.approx(table().verify[8] + 0.5, rel=0.02)
     assert measured.draft_at(2)[8] == pytest.approx(table().draft_at(2)[8] + 1.25, rel=0.02)
     assert measured.draft_at(0)[8] == 0
+
+
+def test_a_step_is_expected_to_take_its_draft_and_its_pass_alone():
+    profiled = table()
+    for costs in (profiled, MeasuredCosts(profiled, K)):
+        assert (
+            costs.step(8, 2, 20) == profiled.step(8, 2, 20) == profiled.draft_at(2)[8] + profiled.verify[20]
+        )
+    measured = taught(profiled, [(0, 8), (2, 20)], verify=1.5, other=(0.5, 1.75))
+    assert measured.step(8, 2, 20) == pytest.approx(
+        profiled.draft_at(2)[8] + 1.5 * profiled.verify[20], rel=0.02
+    )
+    assert measured.step(8, 2, 10**6) == measured.step(8, 2, 64)
+
+
+def test_expected_milliseconds_are_by_the_costs_that_decide():
+    profiled, arm = table(), Arm.parse("adaptive+depth")
+    measured = taught(profiled, [(0, 8), (1, 16), (3, 32)], verify=1.5)
+    offer = Offer(np.full(8, K), np.full((8, K), 0.9), np.ones(8), requests=8, emitting=8, other_tokens=8)
+    for asked, costs in ((None, profiled), (measured, measured)):
+        policy = make_policy(arm, K, profiled, 100, measured=asked)
+        decision = policy.decide(offer)
+        admission = policy.admit(decision, np.full((8, K), 0.9), offer)
+        tokens = 8 + int(admission.admitted.sum())
+        assert admission.expected_ms == costs.step(8, decision.drafted, tokens)
 
 
 def test_a_step_that_was_held_up_counts_for_little():

@@ -211,11 +211,14 @@ def test_a_ledger_tells_apart_no_time_and_time_that_is_not_told(lab):
     whole = pytest.approx(12_500)  # 0.1 s for eight tokens
     assert told["none"]["other_ms"] == told["none"]["total_ms"] == whole
     assert sum(told["adaptive"][part] for part in (*parts, "other_ms")) == whole
+    per_step = 1000 / 8  # tokens
+    assert (told["adaptive"]["explored"], told["adaptive"]["explored_ms"]) == (2 * per_step, 1.5 * per_step)
     answer = {
         "arms": {arm: {"ledger": each, "tokens_per_s": len(arm)} for arm, each in told.items()},
         "adaptive": [{"arm": "adaptive", "beaten_by": ["none"]}],
     }
     told["adaptive"] |= {"draft_ms": 0.0, "saved_ms": 5000.0, "expected_ms": None}
+    told["none"] |= {"total_ms": 12_000.0}
     (reason,) = why(answer, {})
     assert reason["term"] == "not told" and "none goes" in reason["text"]
     bars = {trace.name: trace for trace in figures_ab.ledger(answer).data}

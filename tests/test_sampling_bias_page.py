@@ -154,7 +154,8 @@ FIT = {
 }
 AUDITED = {
     "rule": "adaptive", "label": "adaptive", "sound": True, "seed": 0, "exact_total_variation": 0.0, "tests": 4,
-    "predictor": "maximum", "auc": 0.61, "labelled": 8000, "continuations": 2000, "one": FIT, "two": FIT,
+    "predictor": "maximum", "auc": 0.61, "ranking": {"drawn": 0.87, "maximum": 0.61},
+    "labelled": 8000, "continuations": 2000, "one": FIT, "two": FIT,
     "rejected": False, "prefixes": 9, "history": [[1000, 0.5, 0.6, 0.03, 0.03], [2000, 0.4, 0.4, 0.02, 0.02]],
     "per_second": 2000.0, "done": True,
 }  # fmt: skip
@@ -173,7 +174,9 @@ def test_an_audit_is_shown_with_its_auc_beside_the_published_ones(lab, nothing_a
     table = app.dataframe[0].value
     assert charts(app) == 2 and list(table["rule"]) == ["adaptive", "UNSOUND drawn:0.2"]
     assert list(table["AUC"]) == ["0.610", "0.870"] and list(table["verdict"]) == ["not rejected", "rejected"]
-    assert "0.847" in said(app) and "52228" in said(app) and "8,000 labelled slots" in said(app)
+    ranked = app.dataframe[1].value
+    assert list(ranked["AUC here"]) == ["0.870", "0.610"] and list(ranked["AUC published"]) == ["0.847", "–"]
+    assert "UNSOUND" in ranked.iloc[0, 0] and "52228" in said(app) and "8,000 first drafts" in said(app)
 
 
 def test_the_quiz_hides_an_audit_and_judges_by_its_verdict(lab, nothing_asked):

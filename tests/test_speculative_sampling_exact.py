@@ -241,7 +241,7 @@ def test_ties_by_chance_bend_the_output():
 
 
 def test_draft_noise_used_again_lets_an_earlier_estimate_know_the_coming_draw():
-    """All or nothing, by the step before's certainty at the last slot. Long runs settle at 0.5102."""
+    """All or nothing, by the step before's certainty at the last slot."""
     pair = Pair.markov([[0.5, 0.5]] * 2, [[0.9, 0.1], [0.5, 0.5]], 3)
     rule = Rule(
         admit=lambda step: [(1.0, (3 if step.earlier is None or step.earlier > 0.7 else 0,))],
@@ -254,7 +254,6 @@ def test_draft_noise_used_again_lets_an_earlier_estimate_know_the_coming_draw():
     assert total_variation(fresh, target_law(pair, (1,), 8)) < 1e-12
     share = [token_distribution(again, 2, position=position)[0] for position in range(8)]
     assert share[5] == pytest.approx(0.526, abs=1e-9)
-    assert np.mean(share[5:]) == pytest.approx(0.5102, abs=0.006)
 
 
 def test_the_drawn_token_rule_one_step_late_with_noise_used_again():

@@ -23,8 +23,9 @@ from avlab.speculation.measured_costs import MeasuredCosts
 class Admission:
     """admitted: [B] prefix lengths. budget: drafts meant to be verified. The expectations are nan without estimates.
 
-    explored: draft tokens admitted beyond the ranking; explored_ms: what they, and drafting deeper for them, cost by
-    the cost table. expected_ms is with them, expected_tokens without.
+    explored: draft tokens admitted beyond the ranking; explored_ms: what they, and drafting deeper for them, cost.
+    expected_ms, of drafting and verification, is with them, expected_tokens without. Both by the costs that the policy
+    decides by.
     """
 
     admitted: np.ndarray
@@ -103,12 +104,12 @@ class AdaptiveVerification:
             estimate = np.full(offer.earlier.shape, np.nan)
         ranked, admitted = admit(decision, estimate, offer.scheduled)
         plain, whole = (offer.other_tokens + int(lengths.sum()) for lengths in (ranked, admitted))
-        milliseconds = self.costs.step(offer.requests, decision.drafted, whole)
+        milliseconds = self.deciding.step(offer.requests, decision.drafted, whole)
         return Admission(
             admitted=admitted,
             budget=decision.budget,
             explored=whole - plain,
-            explored_ms=milliseconds - self.costs.step(offer.requests, decision.depth, plain),
+            explored_ms=milliseconds - self.deciding.step(offer.requests, decision.depth, plain),
             expected_tokens=decision.expected_tokens,
             expected_ms=milliseconds,
         )

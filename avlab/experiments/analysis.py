@@ -21,11 +21,10 @@ class NoExperiment(StoreError):
 def analyse(con: duckdb.DuckDBPyConnection, run: str, slo: tuple[str, float] | None = None) -> dict[str, Any]:
     """Everything that is said of an A/B, as JSON can hold it; may be asked after every round.
 
-    results: a row for each arm but the baseline, of throughput over the baseline's: arm, ratio, low, high (the
-    confidence sequence), rounds, declared, declared_at (the round), fixed_low, fixed_high (the fixed-sample interval),
-    rounds_to_2_percent, moved, and by round ratio_by_round, estimate_by_round, low_by_round, high_by_round. arms: by
-    arm tokens_per_s, what users saw, and the ledger per 1,000 output tokens. adaptive: each adaptive arm against every
-    fixed length. verdicts and why: sentences. slo: (measure, limit), see `words.best_within`. Raises NoExperiment.
+    results: a row for each arm but the baseline, of throughput over the baseline's, see `result_of`. arms: by arm
+    tokens_per_s, what users saw, and the ledger per 1,000 output tokens. seconds_a_round: its median, wash-outs
+    included. adaptive: see `against_fixed`. verdicts and why: sentences. slo: (measure, limit), see
+    `words.best_within`. Raises NoExperiment.
     """
     plan = queries.experiment(con, run)
     if plan is None:
@@ -36,7 +35,8 @@ def analyse(con: duckdb.DuckDBPyConnection, run: str, slo: tuple[str, float] | N
     rates = _rates(blocks, plan["arms"], kept)
     users, ledger = queries.user_times(con, run), queries.arm_ledger(con, run)
     compared = [arm for arm in plan["arms"] if arm != plan["baseline"]]
-    results = [plain(result_of(arm, rates[arm], rates[plan["baseline"]])) for arm in compared]
+    pace = _seconds_a_round(rounds)
+    results = [plain(result_of(arm, rates[arm], rates[plan["baseline"]], pace)) for arm in compared]
     answer = {
         "run_id": run,
         "state": description["state"],
@@ -44,6 +44,7 @@ def analyse(con: duckdb.DuckDBPyConnection, run: str, slo: tuple[str, float] | N
         "workload": description["config"]["workload"],
         "temperature": description["config"]["temperature"],
         "rounds": len(kept),
+        "seconds_a_round": pace,
         "dropped": _dropped(rounds, queries.unfinished_round(con, run), description["state"]),
         "results": results,
         "arms": {
@@ -51,7 +52,7 @@ def analyse(con: duckdb.DuckDBPyConnection, run: str, slo: tuple[str, float] | N
             for arm in plan["arms"]
         },
     }
-    answer["adaptive"] = _against_fixed(rates, plan["arms"])
+    answer["adaptive"] = against_fixed(rates, plan["arms"], plan["baseline"])
     answer["best_fixed"] = best_fixed(rates, plan["arms"])
     answer["slo"] = words.best_within(answer["arms"], slo) if slo else None
     answer["verdicts"] = words.verdicts(answer)
@@ -59,8 +60,16 @@ def analyse(con: duckdb.DuckDBPyConnection, run: str, slo: tuple[str, float] | N
     return plain(answer)
 
 
-def result_of(arm: str, rates: np.ndarray, baseline: np.ndarray) -> dict[str, Any]:
-    """One arm against the baseline, from throughputs by kept round, [T] each. Ends without bound are None."""
+def result_of(
+    arm: str, rates: np.ndarray, baseline: np.ndarray, seconds_a_round: float | None = None
+) -> dict[str, Any]:
+    """One arm against the baseline, from throughputs by kept round, [T] each. Ends without bound are None.
+
+    arm, ratio, low, high (the confidence sequence), rounds, declared (the interval excludes 1), declared_at (the round
+    in which a difference was first declared; it stays if the ratio then moved, which withdraws the declaration),
+    fixed_low, fixed_high (the fixed-sample interval), rounds_to_2_percent and minutes_to_2_percent in all, moved, and
+    by round ratio_by_round, estimate_by_round, low_by_round, high_by_round.
+    """
     x = statistics.log_ratios(rates, baseline)
     if not len(x):
         return {"arm": arm, "ratio": None, "low": None, "high": None, "rounds": 0, "declared": False}
@@ -74,11 +83,12 @@ def result_of(arm: str, rates: np.ndarray, baseline: np.ndarray) -> dict[str, An
         "low": end_of(sequence.low[-1]),
         "high": end_of(sequence.high[-1]),
         "rounds": len(x),
-        "declared": first > 0,
+        "declared": bool(sequence.low[-1] > 0 or sequence.high[-1] < 0) and not sequence.moved,
         "declared_at": first or None,
         "fixed_low": end_of(fixed.low),
         "fixed_high": end_of(fixed.high),
         "rounds_to_2_percent": until,
+        "minutes_to_2_percent": until * seconds_a_round / 60 if until and seconds_a_round else None,
         "moved": sequence.moved,
         "ratio_by_round": np.exp(x),
         "estimate_by_round": np.exp(centres),
@@ -99,6 +109,12 @@ def _rates(blocks: list[dict], arms: list[str], kept: list[int]) -> dict[str, np
     return {arm: np.array([found[arm, number] for number in whole]) for arm in arms}
 
 
+def _seconds_a_round(rounds: list[dict]) -> float | None:
+    """The median time from a round's end to the next one's; None before two are over."""
+    times = [row["time"] for row in rounds]
+    return float(np.median(np.diff(times))) if len(times) > 1 else None
+
+
 def _mean_rate(rates: np.ndarray) -> float | None:
     """The geometric mean. A wild round moves it more than the ratios of the results (`statistics.centres`)."""
     return float(np.exp(np.log(rates).mean())) if len(rates) else None
@@ -115,42 +131,56 @@ def _dropped(rounds: list[dict], unfinished: int | None, state: str) -> list[dic
 
 
 def _fixed(arms: list[str]) -> list[str]:
-    """The arms that draft a fixed length, 0 (none) included."""
-    return [arm for arm in arms if not arm.startswith("adaptive")]
+    """The fixed lengths among the arms, each once, 0 (none) included; verify:k drafts more than it verifies."""
+    return [arm for arm in arms if arm == unlabelled(arm) and arm.startswith(("fixed:", "none"))]
 
 
-def _against_fixed(rates: dict[str, np.ndarray], arms: list[str]) -> list[dict]:
-    """For each adaptive arm: whether its sequence against every fixed length excludes 1 from below (declared), at which
-    round, by how much at least (least_low), and the fixed lengths whose sequence excludes 1 from above (beaten_by).
+def against_fixed(rates: dict[str, np.ndarray], arms: list[str], baseline: str) -> list[dict]:
+    """For each adaptive arm: the fixed lengths compared (fixed); whether there are two or more and its sequence against
+    each excludes 1 from below (declared), since which round, and by how much at least (least_low); and the arms whose
+    sequence against it excludes 1 (beaten_by): of the baseline and those that do not adapt, or of all where it is
+    the baseline itself.
     """
-    rivals = _fixed(arms)
-    if not rivals or not len(rates[arms[0]]):
+    fixed = _fixed(arms)
+    if not len(rates[baseline]):
         return []
     answer = []
-    for arm in arms:
-        if arm not in rivals:
-            x = np.stack([statistics.log_ratios(rates[arm], rates[rival]) for rival in rivals])
-            first, ends = statistics.beats_all(x), [statistics.sequence(row) for row in x]
-            answer.append(
-                {
-                    "arm": arm,
-                    "declared": first > 0,
-                    "declared_at": first or None,
-                    "least_low": end_of(min(end.low[-1] for end in ends)),
-                    "beaten_by": [rival for rival, end in zip(rivals, ends, strict=True) if end.high[-1] < 0],
-                }
-            )
+    for arm in (arm for arm in arms if arm.startswith("adaptive")):
+        rivals = [
+            other
+            for other in arms
+            if other != arm and (baseline in (arm, other) or not other.startswith("adaptive"))
+        ]
+        x = {rival: statistics.log_ratios(rates[arm], rates[rival]) for rival in rivals}
+        ends = {rival: statistics.sequence(ratios) for rival, ratios in x.items()}
+        least = min((ends[rival].low[-1] for rival in fixed), default=-np.inf)
+        declared = len(fixed) > 1 and least > 0 and not any(ends[rival].moved for rival in fixed)
+        answer.append(
+            {
+                "arm": arm,
+                "fixed": fixed,
+                "declared": declared,
+                "declared_at": statistics.beats_all([x[rival] for rival in fixed]) if declared else None,
+                "least_low": end_of(least) if declared else None,
+                "beaten_by": [
+                    rival for rival in rivals if ends[rival].high[-1] < 0 and not ends[rival].moved
+                ],
+            }
+        )
     return answer
 
 
 def best_fixed(rates: dict[str, np.ndarray], arms: list[str]) -> dict[str, Any] | None:
-    """The best fixed length by name, with its throughput where rounds judged it that had not chosen it; None while
-    there are too few rounds to declare anything."""
-    rivals = _fixed(arms)
-    if not rivals or len(rates[rivals[0]]) < statistics.least_rounds():
+    """The best of two or more fixed lengths: arm and its tokens_per_s, both None unless either half of the rounds alone
+    names it, and else the two they name (between). None while there are too few rounds to declare anything.
+    """
+    fixed = _fixed(arms)
+    if len(fixed) < 2 or len(rates[fixed[0]]) < statistics.least_rounds():
         return None
-    best, judged = statistics.best_by_halves([np.log(rates[arm]) for arm in rivals])
-    return {"arm": rivals[best], "tokens_per_s": float(np.exp(judged.mean()))}
+    first, second = statistics.best_by_halves([np.log(rates[arm]) for arm in fixed])
+    if first != second:
+        return {"arm": None, "tokens_per_s": None, "between": [fixed[first], fixed[second]]}
+    return {"arm": fixed[first], "tokens_per_s": _mean_rate(rates[fixed[first]]), "between": []}
 
 
 def _miscalibrations(con: duckdb.DuckDBPyConnection, run: str, arms: list[str]) -> dict[str, list[dict]]:

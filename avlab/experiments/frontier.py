@@ -17,16 +17,14 @@ import numpy as np
 from avlab.config import ConfigError, RunConfig
 from avlab.experiments import statistics
 from avlab.experiments.analysis import NoExperiment, end_of
-from avlab.experiments.plan import MOST_ROUNDS, make_plan
-from avlab.experiments.words import requests
+from avlab.experiments.plan import FRONTIER_ARMS, FRONTIER_LOADS, MOST_ROUNDS, make_plan
+from avlab.experiments.words import AS_MEASURED, requests
 from avlab.policies import load_of, unlabelled
 from avlab.workers.messages import Experiment
 from store import queries
 from store.experiments import FINISHED
 from store.runs import plain
 
-LOADS = (1, 2, 4, 8, 16, 32, 64)
-ARMS = ("adaptive", "fixed:1", "fixed:3", "fixed:5", "fixed:7", "none")
 PUBLISHED = Path(__file__).with_name("published_frontier.csv")
 MOST_CELLS = 200
 LEAST_REPEATS = 3  # behind an interval: with two, Student's is some hundred times wider than they are apart
@@ -39,14 +37,15 @@ class FrontierFileError(ValueError):
 
 def make_frontier(
     config: RunConfig,
-    arms: Sequence[str] = ARMS,
-    loads: Sequence[int] = LOADS,
+    arms: Sequence[str] = FRONTIER_ARMS,
+    loads: Sequence[int] = FRONTIER_LOADS,
     repeats: int = 3,
     block: str | None = None,
     washout: int = 4,
     learn: int = 200,
+    order_seed: int | None = None,
 ) -> tuple[RunConfig, Experiment]:
-    """A run's configuration and the plan of a frontier. Raises ConfigError."""
+    """A run's configuration and the plan of a frontier; order_seed as in `make_plan`. Raises ConfigError."""
     loads, arms = sorted(set(loads)), [arm for arm in arms if arm.strip()]
     if len(arms) < 2:
         raise ConfigError(["a frontier needs two arms or more: name some, such as adaptive,fixed:5,none."])
@@ -54,7 +53,9 @@ def make_frontier(
         raise ConfigError([f"repeats is {repeats}; it must be 1 to {MOST_ROUNDS}."])
     if not loads or loads[0] < 1:
         raise ConfigError(["a frontier needs loads of 1 request or more, such as 1,4,16,64."])
-    config, plan = make_plan(config, arms, None, loads[-1], repeats, "isolated", block, washout, learn)
+    config, plan = make_plan(
+        config, arms, None, loads[-1], repeats, "isolated", block, washout, learn, order_seed
+    )
     cells = [f"{arm}@{load}" for arm in plan.arms for load in loads]
     if len(set(map(unlabelled, plan.arms))) < len(plan.arms):
         raise ConfigError(["an arm is listed twice; a frontier takes each once."])
@@ -96,15 +97,12 @@ def missing(con: duckdb.DuckDBPyConnection, runs: Iterable[str], plan: Experimen
 
 def points(con: duckdb.DuckDBPyConnection, runs: Sequence[str]) -> list[dict[str, Any]]:
     """A row a cell over these runs of one frontier: arm, load, repeats; tokens_per_s and interactivity with their low
-    and high (Student's 95 % interval over repeats; None below three); p50_tpot_ms, p95_tpot_ms, p50_ttft_ms, ledger
-    (both of the newest run); dominated: another point is at least as good in both, and better in one.
+    and high (Student's 95 % interval over repeats; None below three); p50_tpot_ms, p95_tpot_ms, p50_ttft_ms, ledger, of
+    all runs together; dominated: another point is at least as good in both, and better in one.
     """
     blocks = [block for run in runs for block in queries.block_rates(con, run, FINISHED)]
-    users: dict[str, dict] = {}
-    ledgers: dict[str, dict] = {}
-    for run in runs:
-        users |= queries.user_times(con, run, FINISHED)
-        ledgers |= queries.arm_ledger(con, run, FINISHED)
+    users = queries.user_times(con, runs, FINISHED)
+    ledgers = queries.arm_ledger(con, runs, FINISHED)
     found = []
     for cell in dict.fromkeys(block["arm"] for block in blocks):
         mine = [b for b in blocks if b["arm"] == cell and b["tokens_per_s"] and b["interactivity"]]
@@ -193,7 +191,7 @@ def _within(found: Sequence[Mapping[str, Any]], loads: Sequence[int], slo: tuple
         f"{arm or 'no arm'} {f'at {requests(first)}' if first == last else f'from {first} to {requests(last)}'}"
         for arm, first, last in best
     ]
-    return f"Fastest within {measure} ≤ {limit:g} ms: {', '.join(parts)}."
+    return f"Fastest within {measure} ≤ {limit:g} ms{AS_MEASURED}: {', '.join(parts)}."
 
 
 def read_frontier(text: str) -> list[dict[str, Any]]:
@@ -222,14 +220,12 @@ def read_frontier(text: str) -> list[dict[str, Any]]:
 
 
 def scaled(published: Sequence[Mapping[str, Any]], own: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """A published frontier in our units: its no-speculation point of the lowest load is laid on ours, for comparing
-    shapes. Empty where we have no such point.
+    """A published frontier in our units: its no-speculation point is laid on ours, at the lowest load that both have,
+    for comparing shapes. Empty where there is none.
     """
-    theirs, ours = (
-        min((p for p in found if p["arm"] == "none"), key=lambda p: p["load"], default=None)
-        for found in (published, own)
-    )
-    if theirs is None or ours is None:
+    theirs, ours = ({p["load"]: p for p in found if p["arm"] == "none"} for found in (published, own))
+    load = min(theirs.keys() & ours.keys(), default=None)
+    if load is None:
         return []
-    factor = {name: ours[name] / theirs[name] for name in ("interactivity", "tokens_per_s")}
+    factor = {name: ours[load][name] / theirs[load][name] for name in ("interactivity", "tokens_per_s")}
     return [{**point, **{name: point[name] * factor[name] for name in factor}} for point in published]

@@ -2,6 +2,7 @@
 
 import math
 import re
+import secrets
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -16,14 +17,18 @@ DESIGNS = {
     "switchback": "One worker serves the same requests on and on, and the arm that steers it changes from block to "
     "block in random order: what drifts in the machine hits every arm alike.",
     "isolated": "Every block begins without requests, and each arm of a round serves the same prompts with the same "
-    "seeds: no arm inherits anything from the one before.",
+    "seeds: no arm inherits requests, cache or estimates from the one before. What +depth knows of step costs is the "
+    "machine's, and goes on.",
 }
+FRONTIER_ARMS = ("adaptive", "adaptive+depth", "fixed:1", "fixed:3", "fixed:5", "fixed:7", "none")
+FRONTIER_LOADS = (1, 2, 4, 8, 16, 32, 64)
 DECIDED = ("policy", "arrival", "duration", "tokens", "requests")  # settings that a plan decides
 DEFAULT_BLOCKS = {"switchback": "40steps", "isolated": "80steps"}
 DEFAULT_WASHOUT = 4
 ENGINE_BLOCK = "400steps"  # where an engine is started for every block
 MOST_ROUNDS = 2000
 MOST_ARMS = 12
+SEED_BITS = 31
 SECONDS_A_STEP = 0.05  # for how long a wash-out given in steps lasts, where a block is given in seconds
 
 
@@ -37,13 +42,16 @@ def make_plan(
     block: str | None = None,
     washout: int | None = None,
     learn: int = 200,
+    order_seed: int | None = None,
 ) -> tuple[Served, Experiment]:
     """A run's configuration and the plan of its A/B. Raises ConfigError, with a sentence for everything that is wrong.
 
     arms: policies; one listed twice is compared with itself. baseline: else the first fixed length, else none, else the
     first arm. block: the length of a counted block, as "40steps" or "2s". washout: else 4 steps. Where every block has
     an engine of its own, an adaptive arm begins each knowing nothing: it learns within the wash-out, which is then
-    `learn` steps long unless told otherwise, for all arms.
+    `learn` steps long unless told otherwise, for all arms. order_seed: of the order of arms, and with the run's seed of
+    the prompts of isolated blocks; else drawn here, since the statistics rest on an order that nobody knew. The plan,
+    and with it the database, keeps it.
     """
     fresh = isinstance(config, VllmConfig) and config.engines
     if fresh:
@@ -54,6 +62,10 @@ def make_plan(
         named = labels([arm for arm in arms if arm.strip()], config.K)
         for label in named:
             config.changed(policy=unlabelled(label))
+            if Arm.parse(unlabelled(label)).source == "head" and not getattr(config, "head", True):
+                raise PolicyError(
+                    f"policy {label} needs the drafter's confidence head, which is off: leave --no-head out."
+                )
         chosen = _baseline(named, baseline)
     except (PolicyError, ConfigError) as error:
         problems.append(str(error))
@@ -81,6 +93,10 @@ def make_plan(
         problems.append(
             "washout is below 1 step: the first step after a switch still carries the arm before."
         )
+    if order_seed is None:
+        order_seed = secrets.randbits(SEED_BITS)
+    if not 0 <= order_seed < 1 << SEED_BITS:
+        problems.append(f"order-seed is {order_seed}; it must be 0 to {(1 << SEED_BITS) - 1}.")
     if learn < 0:
         problems.append(f"learn is {learn}; it must be 0 steps or more.")
     try:
@@ -89,8 +105,8 @@ def make_plan(
         problems.append(str(error))
     if problems:
         raise ConfigError(problems)
-    seed, learn = config.seed, 0 if fresh else learn
-    plan = Experiment(named, chosen, rounds, concurrency, design, length, unit, washout, learn, seed)
+    learn = 0 if fresh else learn
+    plan = Experiment(named, chosen, rounds, concurrency, design, length, unit, washout, learn, order_seed)
     endless = {"duration": None, "tokens": None, "requests": None}
     first = unlabelled(chosen)
     return config.changed(policy=first, arrival=f"closed:{concurrency}", **endless), plan

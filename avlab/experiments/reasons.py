@@ -24,7 +24,7 @@ def by_position(sums: np.ndarray) -> list[dict[str, float]]:
 
 
 def why(answer: Mapping[str, Any], positions: Mapping[str, list[dict]]) -> list[dict[str, str]]:
-    """For each adaptive arm that a fixed length has beaten: arm, by (the fastest of those), term and text.
+    """For each adaptive arm that another has beaten: arm, by (the fastest of those), term and text.
 
     answer: as `analysis.analyse` builds it. positions: by adaptive arm, see `by_position`.
     """
@@ -59,9 +59,9 @@ def _term(arm: str, winner: str, mine: dict, other: dict, positions: list[dict])
         )
     if abs(off) > TABLE_OFF:
         return "wrong cost table", (
-            f"Wrong cost table: steps took {abs(off):.0%} {'more' if off > 0 else 'less'} than it says "
-            f"({mine['measured_ms']:.1f} ms against {mine['expected_ms']:.1f} ms), so budgets were chosen with wrong "
-            "costs. Time them again under this load."
+            f"Wrong cost table: steps took {abs(off):.0%} {'more' if off > 0 else 'less'} than the costs that {arm} "
+            f"decides by say ({mine['measured_ms']:.1f} ms against {mine['expected_ms']:.1f} ms), so budgets were "
+            "chosen with wrong ones. Time them again under this load."
         )
     if worst and abs(worst["estimate"] - worst["accepted"]) > MISJUDGED:
         return "poor calibration", (
@@ -73,6 +73,11 @@ def _term(arm: str, winner: str, mine: dict, other: dict, positions: list[dict])
             f"Flat cost curve: verifying every draft token would have cost {saved:.0f} ms more for every 1,000 tokens, "
             f"{saved / mine['total_ms']:.1%} of the time. There is little to gain by trimming, and deciding costs "
             f"{mine['decide_ms'] or 0.0:.0f} ms."
+        )
+    if lost <= 0:
+        return "not in the totals", (
+            f"Over all rounds together {arm} takes no longer than {winner} for 1,000 tokens: it loses in most rounds "
+            "and gains in a few, so no term of the ledger explains it. Look at the rounds."
         )
     names = {
         "draft_ms": "drafting",

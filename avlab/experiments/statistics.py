@@ -153,8 +153,9 @@ def _centre(x_bytes: bytes) -> float:
 class Sequence:
     """A confidence sequence of a log ratio: low and high after each round, [T], each the best up to then.
 
-    moved: the intervals of earlier and later rounds do not overlap, so the ratio itself has changed on the way; low and
-    high then are of the last rounds alone.
+    moved: the intervals of earlier and later rounds do not overlap, so the ratio itself has changed on the way. low and
+    high then are not the best up to a round, but each from the wealth at that very round, over all rounds until then;
+    they may hold 0 again.
     """
 
     low: np.ndarray
@@ -210,25 +211,22 @@ def beats_all(x_by_rival, alpha: float = ALPHA) -> int:
     return max(rounds, default=0) if all(rounds) else 0
 
 
-def best_by_halves(log_rates) -> tuple[int, np.ndarray]:
-    """(the best arm, its log throughput by round where it was judged by other rounds) from log_rates [arms, T].
+def best_by_halves(log_rates) -> tuple[int, int]:
+    """The best arm of the rounds 0, 2, ... and the best of the rounds 1, 3, ..., from log_rates [arms, T], T > 1.
 
-    The best of several noisy arms looks better than it is. The odd rounds choose for the even ones and the reverse,
-    and what the chosen one gained in rounds that did not choose it is unbiased, [T]. Arms are taken by their mean.
+    The best of several noisy arms may be so by luck: it is settled only where both halves, which know nothing of each
+    other, choose the same one. Arms are taken by their mean.
     """
     log_rates = np.asarray(log_rates, dtype=np.float64)
-    judged, odd = np.empty(log_rates.shape[1]), np.arange(log_rates.shape[1]) % 2 == 1
-    for mine in (odd, ~odd):
-        if mine.any():
-            choosing = log_rates[:, ~mine] if (~mine).any() else log_rates
-            judged[mine] = log_rates[choosing.mean(axis=1).argmax(), mine]
-    return int(log_rates.mean(axis=1).argmax()), judged
+    first, second = (int(log_rates[:, half::2].mean(axis=1).argmax()) for half in (0, 1))
+    return first, second
 
 
 def best_by_others(log_rates) -> np.ndarray:
     """Log throughput by round of the arm that is best in all other rounds, from log_rates [arms, T], [T].
 
-    As `best_by_halves`, for few rounds: every round is judged by all that are not itself. A single round judges itself.
+    The best of several noisy arms looks better than it is where it was chosen, so no round takes part in the choice
+    that it judges; a single round judges itself.
     """
     log_rates = np.asarray(log_rates, dtype=np.float64)
     others = log_rates.sum(axis=1, keepdims=True) - log_rates if log_rates.shape[1] > 1 else log_rates
@@ -236,13 +234,16 @@ def best_by_others(log_rates) -> np.ndarray:
 
 
 def rounds_until(x, half_width: float, alpha: float = ALPHA) -> int | None:
-    """About how many rounds in all until the confidence sequence is narrower than ± half_width; None below 4 rounds.
+    """About how many rounds in all until the confidence sequence is narrower than ± half_width; None below 4 rounds,
+    and where the ratio has moved.
 
     The widths it has now, carried on as sqrt(log(n) / n), the rate of a mixture.
     """
     if len(x) < 4:
         return None
     now = sequence(x, alpha)
+    if now.moved:
+        return None
     half = (now.high[-1] - now.low[-1]) / 2
     if half <= half_width:
         return len(x)

@@ -3,9 +3,24 @@
 from collections.abc import Mapping
 from typing import Any
 
-from avlab.experiments.statistics import least_rounds
-from avlab.policies import unlabelled
+from avlab.experiments.statistics import ALPHA, least_rounds
 
+LEDGER = {  # titles of what the ledger holds per 1,000 output tokens
+    "draft_ms": "drafting, ms",
+    "verify_ms": "verification, ms",
+    "sample_ms": "sampling, ms",
+    "decide_ms": "deciding, ms",
+    "other_ms": "everything else, ms",
+    "total_ms": "in all, ms",
+    "admitted": "drafts admitted",
+    "accepted": "drafts accepted",
+    "rejected": "verified in vain",
+    "trimmed": "drafted in vain",
+    "saved_ms": "verifying all: ms more",
+    "explored": "drafts explored",
+    "explored_ms": "exploring: ms of these",
+}
+AS_MEASURED = ", by the values measured and without regard to their error"
 SLO_MEASURES = ("p50_tpot_ms", "p95_tpot_ms", "p50_ttft_ms")
 
 
@@ -40,8 +55,8 @@ def best_within(arms: Mapping[str, Mapping[str, Any]], slo: tuple[str, float]) -
         text = f"No arm keeps {measure} within {limit:g} ms at this load."
     else:
         text = (
-            f"Within {measure} ≤ {limit:g} ms, {best} is the fastest: {arms[best]['tokens_per_s']:.1f} tokens/s at "
-            f"{arms[best][measure]:.1f} ms."
+            f"Within {measure} ≤ {limit:g} ms, {best} is the fastest{AS_MEASURED}: "
+            f"{arms[best]['tokens_per_s']:.1f} tokens/s at {arms[best][measure]:.1f} ms."
         )
     return {"measure": measure, "limit_ms": limit, "arm": best, "text": text}
 
@@ -86,14 +101,16 @@ def verdicts(answer: Mapping[str, Any]) -> list[str]:
     for beats in answer["adaptive"]:
         if beats["declared"]:
             said.append(
-                f"{beats['arm']} beats every fixed length here, each by at least {percent(beats['least_low'])} % "
-                f"(declared after {rounds(beats['declared_at'])})."
+                f"{beats['arm']} beats every fixed length compared: {', '.join(beats['fixed'])}; each by at least "
+                f"{percent(beats['least_low'])} % (declared after {rounds(beats['declared_at'])})."
             )
-    if best and len({unlabelled(arm) for arm in plan["arms"] if not arm.startswith("adaptive")}) > 1:
+    if best and best["arm"]:
         said.append(
-            f"The best fixed length here is {best['arm']}: {best['tokens_per_s']:.1f} tokens/s in rounds "
-            "that had not chosen it."
+            f"The best fixed length compared is {best['arm']}: {best['tokens_per_s']:.1f} tokens/s. Either half of the "
+            "rounds alone names it too."
         )
+    elif best:
+        said.append(f"The best fixed length is not settled between {' and '.join(best['between'])}.")
     if answer["slo"]:
         said.append(answer["slo"]["text"])
     if answer["state"] in ("cut short", "failed"):
@@ -102,6 +119,31 @@ def verdicts(answer: Mapping[str, Any]) -> list[str]:
         numbers = ", ".join(f"{row['round']} ({row['reason']})" for row in answer["dropped"])
         said.append(f"Left out: round {numbers}.")
     return said
+
+
+def errors_together(answer: Mapping[str, Any]) -> str:
+    """How often one of several comparisons is wrong; nothing where there is but one. Shown beside the intervals."""
+    count = len(answer["results"])
+    if count < 2:
+        return ""
+    together = min(100 * ALPHA * count, 100)
+    return (
+        f"Each of these {count} comparisons by itself is wrong in at most {100 * ALPHA:g} % of A/Bs; one or more of "
+        f"them in up to {together:g} % (the errors added up)."
+    )
+
+
+def until(answer: Mapping[str, Any]) -> str:
+    """When every ratio will be known to ± 2 %, in rounds and minutes; or of which arms that cannot be told yet."""
+    counted = [result for result in answer["results"] if result["rounds"]]
+    open_ = [result["arm"] for result in counted if result["rounds_to_2_percent"] is None]
+    if not counted:
+        return ""
+    if open_:
+        return f"How long until ± 2 % cannot be told yet of {', '.join(open_)}."
+    last = max(counted, key=lambda result: result["rounds_to_2_percent"])
+    said = "The ratio" if len(counted) == 1 else "Every ratio"
+    return f"{said} is known to ± 2 % after about {_rounds_and_time(last)}."
 
 
 def requests(count: int) -> str:
@@ -119,9 +161,17 @@ def _signed(ratio: float | None) -> str:
 
 
 def _outlook(result: Mapping[str, Any]) -> str:
-    until = result["rounds_to_2_percent"]
-    if until is None:
+    needed = result["rounds_to_2_percent"]
+    if needed is None:
         return ""
-    if until <= result["rounds"]:
+    if needed <= result["rounds"]:
         return ", narrower than ± 2 % already"
-    return f"; ± 2 % needs about {rounds(until)}"
+    return f"; ± 2 % needs about {_rounds_and_time(result)}"
+
+
+def _rounds_and_time(result: Mapping[str, Any]) -> str:
+    minutes = result["minutes_to_2_percent"]
+    if minutes is None:
+        return rounds(result["rounds_to_2_percent"])
+    lasts = f"{minutes:,.0f} min" if minutes >= 9.95 else f"{minutes:.1f} min"
+    return f"{rounds(result['rounds_to_2_percent'])}, {lasts} in all"

@@ -7,6 +7,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from avlab.experiments.statistics import least_rounds
+from avlab.experiments.words import LEDGER
 from avlab.figures import palette
 from avlab.figures.base import frame, line, nothing
 
@@ -176,6 +177,17 @@ def table(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def ledger_table(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The ledger, a row a line of it and a column an arm."""
+    arms = _with_ledger(answer)
+    if not arms:
+        return []
+    return [
+        {"per 1,000 output tokens": title} | {arm: entry[name] for arm, entry in arms.items()}
+        for name, title in LEDGER.items()
+    ]
 
 
 def users(seen: Mapping[str, Any]) -> dict[str, float | None]:

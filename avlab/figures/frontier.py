@@ -5,6 +5,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
+from avlab.experiments.words import LEDGER
 from avlab.figures import palette
 from avlab.figures.ab import users
 from avlab.figures.base import frame, nothing
@@ -74,12 +75,15 @@ def _hover(point: Mapping[str, Any]) -> str:
         lines.append(f"{point['p50_tpot_ms']:.1f} ms a token (p50), {point['p95_tpot_ms']:.1f} ms (p95)")
     if point["p50_ttft_ms"] is not None:
         lines.append(f"{point['p50_ttft_ms']:.0f} ms to the first token (p50)")
+    steps = ledger["tokens_per_step"]
     lines += [
-        f"{ledger['tokens_per_step']:.2f} tokens a step; for 1,000 tokens: {ledger['draft_ms']:,.0f} ms drafting, "
-        f"{ledger['verify_ms']:,.0f} ms verification",
-        f"drafts for 1,000 tokens: {ledger['accepted']:,.0f} accepted, {ledger['rejected']:,.0f} verified in vain, "
-        f"{ledger['trimmed']:,.0f} drafted in vain",
+        f"{'–' if steps is None else f'{steps:.2f}'} tokens a step",
         f"{point['repeats']} repeat{'s' if point['repeats'] > 1 else ''}",
+        "for 1,000 output tokens:",
+        *(
+            f"  {title}: {'–' if ledger[name] is None else f'{ledger[name]:,.0f}'}"
+            for name, title in LEDGER.items()
+        ),
     ]
     return "<br>".join(lines)
 
@@ -101,5 +105,14 @@ def table(points: Points) -> list[dict[str, Any]]:
             "repeats": p["repeats"],
             "on the frontier": not p["dominated"],
         }
+        for p in points
+    ]
+
+
+def ledger_table(points: Points) -> list[dict[str, Any]]:
+    """The ledger per 1,000 output tokens, a row a cell."""
+    return [
+        {"arm": p["arm"], "requests": p["load"]}
+        | {title: p["ledger"][name] for name, title in LEDGER.items()}
         for p in points
     ]

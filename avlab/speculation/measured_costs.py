@@ -39,6 +39,7 @@ class MeasuredCosts:
         self._other = np.full(2, np.nan)  # ms without a draft, and with one
         self._observed = 0
         self._verify, self._draft = profiled.verify, profiled.by_depth(K)
+        self._timed = self._verify, self._draft  # the same without what else a step takes
 
     def __deepcopy__(self, memo: Any) -> MeasuredCosts:
         """Itself: costs are the engine's, whichever policy asks."""
@@ -56,6 +57,11 @@ class MeasuredCosts:
     def draft_at(self, depth: int) -> np.ndarray:
         """Milliseconds by requests, [requests + 1]."""
         return self._draft[:, depth]
+
+    def step(self, requests: int, depth: int, tokens: int) -> float:
+        """As `CostTable.step`: milliseconds of the draft and the target's pass, without what else a step takes."""
+        verify, draft = self._timed
+        return float(draft[requests, depth] + verify[min(tokens, len(verify) - 1)])
 
     def observe(
         self, requests: int, depth: int, tokens: int, draft_ms: float, verify_ms: float, other_ms: float
@@ -89,8 +95,9 @@ class MeasuredCosts:
         if math.isnan(self._other[0]):
             without = with_draft
         factors = np.exp(np.interp(self._sizes, np.arange(len(self._factor)), self._factor))
-        self._verify = self.profiled.verify * factors + without
         draft = self.profiled.by_depth(self.K) * math.exp(self._draft_factor)
+        self._timed = self.profiled.verify * factors, draft
+        self._verify = self._timed[0] + without
         self._draft = np.concatenate([draft[:, :1], draft[:, 1:] + max(0.0, with_draft - without)], axis=1)
 
 

@@ -59,7 +59,7 @@ def _blocks() -> tuple[str, str, int, int]:
     design = (
         st.segmented_control("Design", list(DESIGNS), default="switchback", key="ab-design") or "switchback"
     )
-    st.caption(f"**{design.capitalize()}.** {DESIGNS[design]}")
+    st.caption("  \n".join(f"**{name.capitalize()}.** {text}" for name, text in DESIGNS.items()))
     left, middle, right = st.columns(3)
     block = left.text_input(
         "Block", DEFAULT_BLOCKS[design], key=f"ab-block-{design}",

@@ -67,7 +67,7 @@ def _idle_drafter(arm: str) -> str:
 def exploration(numbers: Mapping[str, float]) -> str:
     """What exploration costs, in one sentence; "" where nothing was explored.
 
-    numbers: sums over `steps` steps of explored and admitted draft tokens, and explored_ms by the cost table.
+    numbers: sums over `steps` steps of explored and admitted draft tokens, and of explored_ms.
     """
     explored, admitted, steps, explored_ms = (
         numbers[n] for n in ("explored", "admitted", "steps", "explored_ms")
@@ -76,7 +76,7 @@ def exploration(numbers: Mapping[str, float]) -> str:
         return ""
     return (
         f"Exploration verified {explored:,.0f} draft tokens beyond the ranking: {explored / admitted:.1%} of those "
-        f"admitted, {explored / steps:.2f} a step, for {explored_ms / steps:.2f} ms a step by the cost table."
+        f"admitted, {explored / steps:.2f} a step, for {explored_ms / steps:.2f} ms a step by the costs it decides by."
     )
 
 

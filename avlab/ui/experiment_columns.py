@@ -2,6 +2,8 @@
 
 import streamlit as st
 
+from avlab.experiments.words import SLO_MEASURES, SloError, parse_slo
+
 _HELP = {
     "tokens/s": "Output tokens of all requests together, in a second.",
     "one user": "Tokens/s for one user: the median over requests.",
@@ -20,3 +22,16 @@ COLUMNS = {
         help="Holds for one look, at the end of a planned number of rounds."
     ),
 }
+
+
+def objective() -> tuple[str, float] | None:
+    """The service-level objective that the reader types, if it can be read; it is in the address."""
+    typed = st.text_input(
+        "Within a limit", key="slo", bind="query-params", placeholder="p95_tpot_ms=80", width=360,
+        help=f"Names the fastest arm that keeps a limit in ms: {', '.join(SLO_MEASURES)}.",
+    )  # fmt: skip
+    try:
+        return parse_slo(typed) if typed else None
+    except SloError as error:
+        st.error(str(error))
+        return None

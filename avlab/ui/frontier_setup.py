@@ -3,7 +3,8 @@
 import msgspec
 import streamlit as st
 
-from avlab.experiments.frontier import ARMS, LOADS, make_frontier
+from avlab.experiments.frontier import make_frontier
+from avlab.experiments.plan import FRONTIER_ARMS, FRONTIER_LOADS
 from avlab.ui import host, settings, shown
 from avlab.ui.ab_setup import base_config
 from avlab.ui.refusals import refusals
@@ -17,9 +18,13 @@ def form() -> None:
     with host.connection() as con:
         seen = bool(queries.experiment_runs(con, frontier=True))
     with st.expander("Measure a frontier", expanded=not busy and not seen, icon=":material/science:"):
-        known = list(dict.fromkeys([*ARMS, *settings.SUGGESTED["policy"]]))
-        arms = st.multiselect("Arms", known, default=list(ARMS), key="frontier-arms", accept_new_options=True)
-        loads = st.multiselect("Requests under way", list(LOADS), default=list(LOADS), key="frontier-loads")
+        known = list(dict.fromkeys([*FRONTIER_ARMS, *settings.SUGGESTED["policy"]]))
+        arms = st.multiselect(
+            "Arms", known, default=list(FRONTIER_ARMS), key="frontier-arms", accept_new_options=True
+        )
+        loads = st.multiselect(
+            "Requests under way", FRONTIER_LOADS, default=FRONTIER_LOADS, key="frontier-loads"
+        )
         left, middle, right = st.columns(3)
         repeats = left.number_input(
             "Repeats", 1, 100, 3, key="frontier-repeats", help="Error bars come from them."

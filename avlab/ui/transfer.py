@@ -51,12 +51,12 @@ def imported(data: bytes) -> str:
         raise TransferError("The file is not a zip of an exported run: export the run again.") from None
 
 
-def report_button(run: str) -> None:
-    """A button that gives a run as one HTML file."""
+def report_button(run: str, slo: tuple[str, float] | None = None) -> None:
+    """A button that gives a run as one HTML file; slo as in `report`."""
 
     def made() -> str:
         with host.connection() as con:
-            return report(con, run)
+            return report(con, run, slo)
 
     st.download_button(
         "Report as one HTML file", data=made, file_name=f"avlab-{run}.html", mime="text/html", key=f"report-{run}",

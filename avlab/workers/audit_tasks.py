@@ -1,5 +1,6 @@
 """What an audit's process can be asked: an audit, whole texts, or the rows at a prompt. Each says rows as they grow."""
 
+import itertools
 import math
 import time
 from collections.abc import Callable
@@ -22,7 +23,7 @@ Answer = Callable[..., None]
 SAY_SECONDS = 0.5  # between two reports
 LEVEL = 0.01
 SHOWN_TEXTS = 3
-RANKED_PROMPTS = 11  # beside the one that is audited
+RANKED_PROMPTS, SHORT = 15, 128  # beside the one that is audited; tokens
 
 
 def audit(order: dict[str, Any], answer: Answer) -> None:
@@ -73,8 +74,8 @@ def audit(order: dict[str, Any], answer: Answer) -> None:
 def short_prompts(text: Text) -> list[list[int]]:
     """Prompts of the mixed workload, to rank scores behind more than one."""
     stream = open_workload("mixed", seed=0, repeat=True).stream
-    found = [text.encode(stream.take(Moment(0.0)).messages) for _ in range(3 * RANKED_PROMPTS)]
-    return sorted(found, key=len)[:RANKED_PROMPTS]
+    prompts = (text.encode(stream.take(Moment(0.0)).messages) for _ in itertools.count())
+    return list(itertools.islice((each for each in prompts if len(each) <= SHORT), RANKED_PROMPTS))
 
 
 def found(made: Audit, counts: Counts, tests: int, history: list[list[float]]) -> dict[str, Any]:

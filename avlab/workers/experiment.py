@@ -104,7 +104,7 @@ class Conductor:
                     label = plan.arms[place]
                     if plan.design == "isolated":
                         self._policies[label] = copy.deepcopy(learnt[label])
-                        self._traffic(plan.seed + self.number, self._load(label))
+                        self._traffic(self.server.config.seed + plan.seed + self.number, self._load(label))
                     self._begin(label, "wash-out", self.number)
                     yield from self._some(plan.washout)
                     if plan.design == "isolated":

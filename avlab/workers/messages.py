@@ -90,7 +90,7 @@ class Step(msgspec.Struct, frozen=True, array_like=True):
     accepted: tuple[int, ...]
     labelled: tuple[int, ...] | None
     expected_tokens: float  # m + the survivals the budget was chosen for; nan where no estimate was used
-    expected_ms: float  # what the cost tables said of this step; nan likewise
+    expected_ms: float  # of drafting and verification, by the costs that the policy decides by; nan likewise
     draft_ms: float
     verify_ms: float
     sample_ms: float
@@ -98,7 +98,9 @@ class Step(msgspec.Struct, frozen=True, array_like=True):
     report_ms: float
     idle_ms: float
     explored: int  # drafts admitted by exploration, beyond the ranking
-    explored_ms: float  # what they, and drafting deeper for them, cost by the cost tables
+    explored_ms: (
+        float  # what they, and drafting deeper for them, cost, by the costs that the policy decides by
+    )
 
 
 class Steps(Message, frozen=True, tag=_snake):
@@ -406,7 +408,7 @@ class Experiment(Message, frozen=True, tag=_snake):
     unit: str = "steps"  # or "seconds"
     washout: int = 4  # steps after a switch that are not counted
     learn: int = 200  # steps that an arm with an estimator serves before the first round
-    seed: int = 0  # of the order of arms
+    seed: int = 0  # of the order of arms, and with the run's seed of the prompts of isolated blocks
 
 
 class Generate(Message, frozen=True, tag=_snake):

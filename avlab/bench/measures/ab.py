@@ -6,7 +6,8 @@ from typing import Any
 from avlab.bench.base import Bar, Context, Measure, Result, Table
 from avlab.bench.product import DEPTH
 from avlab.experiments.plan import make_plan
-from avlab.terminal_ab import LEDGER, USERS
+from avlab.experiments.words import LEDGER
+from avlab.terminal_ab import USERS
 from avlab.ui.formats import number
 
 LOADS = (4, 16, 64)

@@ -14,7 +14,7 @@ from avlab.engine.report import StepReport
 from avlab.engine.target import Target
 from avlab.speculation.calibration import exact_auc
 
-CONTINUATIONS = 512  # of each prompt
+CONTINUATIONS = 384  # of each prompt
 
 
 def rank(

@@ -68,9 +68,10 @@ def draw() -> None:
     bend = [name for name, each in found.items() if each.total_variation > 1e-9] or ["none of them"]
     case = f"any-{typed(target)}-{typed(draft)}-{ending}"
     options = [*rules, "none of them"]
-    if not lesson.revealed(
-        case, "Which rules bend the output here?", options, bend, "The others decide by the row."
-    ):
+    why = (
+        "Rules of the row never do; one that looks at the drawn token may decide alike for every token here."
+    )
+    if not lesson.revealed(case, "Which rules bend the output here?", options, bend, why):
         return
     show()
     _outputs(target, draft, names, found)
@@ -172,11 +173,13 @@ def _row(
 ) -> dict[str, str]:
     """A row of the table; a column for each token's probability."""
     shares = {f"P({name})": f"{value:.4f}" for name, value in zip(names, output, strict=True)}
-    return (
-        {"rule": rule, "decides by": by}
-        | shares
-        | {"total variation": variation, "an auditor needs": needs, "verdict": verdict}
-    )
+    first = {
+        "rule": rule,
+        "verdict": verdict,
+        "total variation": variation,
+        "an auditor needs": needs,
+    }
+    return first | shares | {"decides by": by}
 
 
 def _curve(target: np.ndarray, draft: np.ndarray, kind: str) -> np.ndarray:

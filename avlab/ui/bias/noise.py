@@ -38,7 +38,7 @@ def draw() -> None:
     show = lesson.head(
         "4 · Noise used twice",
         "Choose a fault, then compare the same rule with fresh noise: nothing else differs.",
-        "A rule that looks at nothing forbidden still bends the output, if the noise of one draw tells of another.",
+        "A rule that looks at nothing forbidden can still bend the output, if the noise of one draw tells of another.",
     )
     fault = st.segmented_control(
         "Fault", FAULTS, default=FAULTS[0], key="fault", bind="query-params", label_visibility="collapsed"

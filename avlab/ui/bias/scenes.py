@@ -30,7 +30,7 @@ def draw() -> None:
     show = lesson.head(
         "3 · Several positions, two steps",
         "Open one scene after the other and say, before you look, which rule keeps the target.",
-        "Each way of letting a draw decide on its own verification bends the output, and each has a repair that "
+        "Each way of letting a draw decide on its own verification can bend the output, and each has a repair that "
         "is exact.",
     )
     name = st.selectbox("Scene", [*SCENES, OWN], key="scene", bind="query-params")

@@ -37,7 +37,7 @@ class Machine:
     def described(self) -> str:
         """In a few words."""
         if not self.vendor:
-            return "a machine nobody described"
+            return "an unknown GPU"
         generation = (
             f", compute capability {self.capability[0]}.{self.capability[1]}" if self.capability else ""
         )

@@ -7,7 +7,7 @@ function of 0.33.0.
 from collections.abc import Callable
 
 from avlab.vllm.doctor import backends
-from avlab.vllm.doctor.findings import Checkpoint, Finding, Machine
+from avlab.vllm.doctor.findings import Checkpoint, Finding, Machine, Verdict
 from avlab.vllm.settings import Settings
 
 Gate = Callable[[Settings, Checkpoint, Machine], Finding]
@@ -314,9 +314,9 @@ def _capture(size: int, times: str = "") -> str:
 
 
 def _of_answer(gate: str, who: str, answer: backends.Answer, source: str) -> Finding:
-    verdict = {True: "passes", False: "refuses", None: "unknown"}[answer.able]
+    verdicts: dict[bool | None, Verdict] = {True: "passes", False: "refuses", None: "unknown"}
     remedy = f"{answer.remedy}." if answer.remedy and answer.able is not True else ""
-    return Finding(gate, verdict, f"{who} {answer.reason}.", remedy, source)  # type: ignore[arg-type]
+    return Finding(gate, verdicts[answer.able], f"{who} {answer.reason}.", remedy, source)
 
 
 GATES: tuple[Gate, ...] = (

@@ -35,7 +35,7 @@ class LookError(VllmError):
 
 
 def machine_here() -> Machine:
-    """This machine, by nvidia-smi; a machine that nobody described where there is none."""
+    """This machine, by nvidia-smi; an unknown one where there is none."""
     try:
         said = subprocess.run(QUERY, capture_output=True, text=True, timeout=20, check=True).stdout
     except (OSError, subprocess.SubprocessError):

@@ -1,0 +1,57 @@
+"""Why an adaptive arm lost: each term is named by the ledger that shows it."""
+
+import pytest
+
+from avlab.experiments.reasons import ENOUGH_SLOTS, why
+
+WINNER = {
+    "draft_ms": 100.0, "verify_ms": 700.0, "sample_ms": 50.0, "decide_ms": 10.0, "other_ms": 40.0, "total_ms": 900.0,
+    "saved_ms": 0.0, "expected_ms": None, "measured_ms": None,
+}  # fmt: skip
+# loses 100 ms to the winner, 60 of them in verification; no term stands out
+LOSER = WINNER | {
+    "draft_ms": 120.0, "verify_ms": 760.0, "decide_ms": 30.0, "total_ms": 1000.0, "saved_ms": 300.0,
+    "expected_ms": 20.0, "measured_ms": 20.5,
+}  # fmt: skip
+GOOD = [{"position": 0, "estimate": 0.71, "accepted": 0.7, "slots": 5000}]
+POOR = [*GOOD, {"position": 2, "estimate": 0.5, "accepted": 0.4, "slots": ENOUGH_SLOTS}]
+FEW = [*GOOD, {"position": 2, "estimate": 0.9, "accepted": 0.1, "slots": ENOUGH_SLOTS - 1}]
+
+
+def reason(positions=GOOD, winner="fixed:5", **changes):
+    answer = {
+        "arms": {
+            "adaptive+depth": {"ledger": LOSER | changes, "tokens_per_s": 1.0},
+            winner: {"ledger": WINNER, "tokens_per_s": 1.1},
+        },
+        "adaptive": [{"arm": "adaptive+depth", "beaten_by": [winner]}],
+    }
+    (found,) = why(answer, {"adaptive+depth": positions})
+    assert (found["arm"], found["by"]) == ("adaptive+depth", winner)
+    return found["term"], found["text"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "term", "words"),
+    [
+        ({"draft_ms": 150.0}, "draft cost already spent", "takes 50 ms more for drafting than fixed:5"),
+        ({"measured_ms": 24.0}, "wrong cost table", "steps took 20% more than the costs that adaptive+depth decides"),
+        ({"measured_ms": 16.0}, "wrong cost table", "steps took 20% less"),
+        ({"positions": POOR}, "poor calibration", "at position 2: estimated 0.50, accepted 0.40 over 300"),
+        ({"saved_ms": 15.0}, "flat cost curve", "would have cost 15 ms more for every 1,000 tokens, 1.5% of the time"),
+        ({}, "verification", "60 ms more than fixed:5 for every 1,000 tokens, of 100 ms in all"),
+        ({"positions": FEW}, "verification", "verification"),
+    ],
+)  # fmt: skip
+def test_the_term_that_explains_a_loss_is_named(changes, term, words):
+    found = reason(**changes)
+    assert found[0] == term and words in found[1]
+
+
+def test_a_loss_to_an_adaptive_baseline_has_a_reason_too():
+    assert reason(winner="adaptive")[0] == "verification"
+
+
+def test_without_a_loss_in_the_totals_none_is_given_in_milliseconds():
+    term, text = reason(total_ms=895.0)
+    assert term == "not in the totals" and "takes no longer than fixed:5" in text and "-5" not in text
