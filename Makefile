@@ -41,7 +41,7 @@ check: setup-dev      ## format, lint, types and the fast tests
 soak: setup-dev fetch ## an hour live with three browsers: the dashboard's memory, log, charts. SOAK_SECONDS=600 is shorter
 	AVLAB_SOAK_SECONDS=$${SOAK_SECONDS:-3600} $(BIN)/python -m pytest tests/browser/test_soak.py -s $(ARGS)
 
-screenshots: setup-dev fetch ## the pictures of README and docs; ten minutes
+screenshots: setup-dev fetch ## the pictures of README and docs; five minutes
 	$(BIN)/python tests/browser/screenshots.py $(ARGS)
 
 fetch: setup          ## the default target: downloaded once, then kept in the user's cache

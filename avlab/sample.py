@@ -1,6 +1,6 @@
 """The recorded runs that ship with the project, so that the pages have something to show before anything was started.
 
-`python -m avlab.sample` records them anew with the reference engine (seven minutes) and writes them to
+`python -m avlab.sample` records them anew with the reference engine (twelve minutes) and writes them to
 `avlab/sample_runs`, a folder a run.
 """
 

@@ -1,9 +1,7 @@
 """Every page with no run, a finished run, a live run and a broken one."""
 
-import asyncio
 import subprocess
 import sys
-import threading
 from types import SimpleNamespace
 
 import pytest
@@ -138,27 +136,6 @@ def test_a_held_database_is_said_with_its_owner(tmp_path):
     host.open_lab(tmp_path / "lab.duckdb")
     assert not page().error
     host.close_lab()
-
-
-def test_the_first_visitor_waits_for_the_lab_that_the_server_opens(tmp_path, monkeypatch):
-    opening, may_open = host.open_lab, threading.Event()
-
-    def late(**more):
-        may_open.wait(60)
-        opening(tmp_path / "lab.duckdb", **more)
-
-    monkeypatch.setattr(host, "open_lab", late)
-
-    async def visit():
-        async with host.lifespan(None):  # comes through although the lab is not open
-            problem = asyncio.create_task(asyncio.to_thread(host.problem))
-            assert not (await asyncio.wait([problem], timeout=0.5))[0]
-            may_open.set()
-            assert await problem == ""
-            assert host.run_list()
-        assert host.problem()
-
-    asyncio.run(visit())
 
 
 def test_shipped_runs_go_into_an_empty_database_only(database, tmp_path):

@@ -27,7 +27,7 @@ CHARTS = {
 EXPERIMENTS = {"ab": "ab", "frontier": "frontier"}  # pages that show a run of one sort only
 SHIPPED = sorted(folder.name for folder in sample.FOLDER.iterdir())
 ABSOLUTE = re.compile(r"""(?:^|[\s"'(=:,])(?:/[\w.~-]+){1,}|[A-Za-z]:\\|\\\\\w|~/""")
-MOST_BYTES = 1_500_000
+MOST_BYTES = 4_000_000
 
 
 @pytest.fixture(scope="module")

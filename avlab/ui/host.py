@@ -36,7 +36,6 @@ M_ARENA_MAX, HEAPS = -8, 2  # of glibc's malloc.h; two threads seldom allocate a
 PLOTLY_PATH = "/avlab/plotly.min.js"
 
 _lab: Lab | None = None
-_opening: threading.Thread | None = None
 _problem = ""
 _last: tuple[Config, Experiment | None] | None = None
 _has_deleted = False
@@ -86,16 +85,13 @@ def deleted() -> None:
 
 @contextlib.asynccontextmanager
 async def lifespan(_: Any) -> AsyncIterator[dict[str, Any]]:
-    """Start and end of the server. The lab opens while the first visitor's browser loads what every page needs."""
-    global _opening
+    """Start and end of the server."""
     streamlit_repairs.make()
     _share_heaps()
-    _opening = threading.Thread(target=open_lab, kwargs={"with_sample": True}, name="opening the lab")
-    _opening.start()
+    open_lab(with_sample=True)
     try:
         yield {}
     finally:
-        await asyncio.to_thread(_opening.join)
         await asyncio.to_thread(close_lab)
 
 
@@ -108,9 +104,7 @@ def _share_heaps() -> None:
 
 
 def problem() -> str:
-    """Why there is no lab, as a sentence; "" when there is one. Waits for a lab that is being opened."""
-    if _opening is not None:
-        _opening.join()
+    """Why there is no lab, as a sentence; "" when there is one."""
     return "" if _lab is not None else _problem or "The lab is not open."
 
 

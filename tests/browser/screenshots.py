@@ -1,7 +1,7 @@
 """Pictures of every page with real data: `make screenshots`. Most show the runs that ship with avlab.
 
 All of them, wide and narrow, light and dark, go to build/screenshots; those that README and docs show, as WebP, to
-docs/images. `--only NAME` takes one page; `--record` records anew what no shipped run has: a prompt and a frontier.
+docs/images. `--only NAME` takes one page; `--record` records anew what no shipped run has: a prompt.
 """
 
 import argparse
@@ -13,7 +13,6 @@ from PIL import Image
 from avlab import sample
 from avlab.bench.dashboard import PATIENCE, Dashboard, chromium
 from avlab.config import RunConfig
-from avlab.experiments.frontier import make_frontier
 from avlab.lab import Lab
 from avlab.workers import messages as m
 from avlab.workers.owner import ask
@@ -40,6 +39,10 @@ SHOWN = {  # picture of docs/images: page, width, theme, and how much of its hei
     "live": ("live", "wide", "light", 1415),
     "coefficients": ("coefficients", "wide", "dark", 1110),
     "calibration": ("calibration", "wide", "light", 1410),
+    "ab": ("ab", "wide", "light", 1400),
+    "frontier": ("frontier", "wide", "light", 1000),
+    "playground": ("playground", "wide", "light", 1200),
+    "sampling_bias": ("sampling_bias", "wide", "light", 1400),
 }
 MOST_BYTES = 200_000
 HEIGHT = "() => document.querySelector('[data-testid=stMain]').scrollHeight"
@@ -71,7 +74,7 @@ def main() -> None:
 
 
 def record(database: Path) -> None:
-    """The shipped runs, then a run with a prompt of the playground, and a frontier."""
+    """The shipped runs, then a run with a prompt of the playground."""
     quiet = RunConfig.make(context=1024, max_new_tokens=200)
     with Lab(database) as lab:
         sample.add(lab.database)
@@ -81,9 +84,6 @@ def record(database: Path) -> None:
         lab.generate(m.Generate([{"role": "user", "content": PROMPT}], 60))
         until(lambda: not lab.tape.now.active)
         lab.stop()
-        print("recording a frontier", flush=True)
-        lab.run(*make_frontier(quiet, ["adaptive", "fixed:3", "none"], (1, 4, 16), 3, block="4s"))
-        lab.supervisor.wait()
 
 
 def until(condition) -> None:
