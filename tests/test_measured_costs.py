@@ -47,7 +47,7 @@ def test_it_begins_as_the_profile():
 def test_one_factor_for_all_sizes_where_all_are_alike():
     measured = taught(table(), [(0, 8), (3, 30)], steps=3000, verify=1.7, draft=0.6)
     assert measured.verify == pytest.approx(1.7 * table().verify, rel=0.02)
-    assert measured.by_depth(K) == pytest.approx(0.6 * table().by_depth(K), rel=0.02)
+    assert measured.by_depth(K) == pytest.approx(0.6 * table().by_depth(K), rel=0.03)
 
 
 def test_a_larger_step_may_have_become_dearer_than_a_smaller_one():
@@ -63,9 +63,10 @@ def test_a_size_that_is_not_met_follows_those_that_are():
 
 def test_what_a_draft_adds_to_the_rest_of_a_step_is_part_of_its_cost():
     measured = taught(table(), [(0, 8), (2, 20)], other=(0.5, 1.75))
-    assert measured.verify[8] == pytest.approx(table().verify[8] + 0.5, rel=0.02)
-    assert measured.draft_at(2)[8] == pytest.approx(table().draft_at(2)[8] + 1.25, rel=0.02)
-    assert measured.draft_at(0)[8] == 0
+    assert measured.verify[8] == pytest.approx(table().verify[8], rel=0.02)
+    assert measured.draft_at(2)[8] == pytest.approx(table().draft_at(2)[8] + 1.75, rel=0.02)
+    assert measured.draft_at(0)[8] == pytest.approx(0.5, rel=0.02)
+    assert measured.draft_at(2)[1] == table().draft_at(2)[1]  # other loads say nothing of it
 
 
 def test_a_step_is_expected_to_take_its_draft_and_its_pass_alone():
@@ -111,6 +112,27 @@ def test_a_choice_by_measured_costs_stops_drafting_where_that_does_not_pay():
     assert choice(table())[0] > 0
     dear = taught(table(), [(0, 8), (1, 16), (3, 32)], verify=lambda tokens: 1.0 if tokens <= 8 else 2.0)
     assert choice(dear) == (0, 0)
+
+
+def test_what_drafting_costs_under_a_high_load_does_not_keep_a_low_one_from_drafting():
+    """And what was dear once is tried again where nothing is drafted any more."""
+    survival = np.cumprod([[0.8, 0.7, 0.6]], axis=1)
+    measured = MeasuredCosts(table(), K)
+    for _ in range(400):
+        measured.observe(16, 1, 32, 2.0 * table().draft_at(1)[16], table().verify[32], 9.0)
+        measured.observe(16, 0, 16, 0.0, table().verify[16], 1.0)
+    assert choose_depth_and_budget(
+        np.tile(survival, (16, 1)), np.full(16, K), measured.by_depth(K), measured.verify, 16, 16, 16
+    ) == (0, 0)
+    for _ in range(16):
+        measured.observe(1, 0, 1, 0.0, table().verify[1], 0.2)
+    low = measured.by_depth(K), measured.verify, 1, 1, 1
+    assert choose_depth_and_budget(survival, np.full(1, K), *low)[0] > 0
+    for _ in range(3000):
+        measured.observe(16, 0, 16, 0.0, table().verify[16], 1.0)
+    assert measured.draft_at(1)[16] - measured.draft_at(0)[16] == pytest.approx(
+        table().draft_at(1)[16], rel=0.02
+    )
 
 
 def test_costs_belong_to_the_engine_also_where_policies_are_copied():

@@ -2,7 +2,8 @@
 
 A profile is made at start, on a machine that does nothing else; later steps share it, and hold texts of other lengths.
 What matters to a choice of depth is the cost of a larger step over that of a smaller one, so a factor is kept for every
-size of step, and not one for all.
+size of step, and not one for all. What was learnt under another load must not decide at this one for ever: what is not
+measured any more is forgotten.
 """
 
 from __future__ import annotations
@@ -18,28 +19,81 @@ WEIGHT = 0.05  # of a step in the means; twenty steps, chosen here
 FORGOTTEN = 0.002  # a step's way of a size that was not met towards the one that was; 500 steps, chosen here
 MOST_JUMP = math.log(2.0)  # how far from its mean a step counts: one that was held up says little
 KNOTS_AN_OCTAVE = 2
+STALE_STEPS = 100  # after which what is not measured any more begins to be forgotten
 FRESH_STEPS = 8  # for which tables are used
+
+
+class Factors:
+    """Measured over profiled cost by size 0..N: logarithms at knots, two an octave, and straight lines between."""
+
+    def __init__(self, sizes: int):
+        self._places = np.log2(np.maximum(np.arange(sizes), 1.0)) * KNOTS_AN_OCTAVE
+        self._knots = np.zeros(int(self._places[-1]) + 2)
+        self._idle = 0  # steps since the last measurement
+
+    def observe(self, size: int, measured: float, profiled: float) -> None:
+        """A cost was measured; it teaches the two knots beside its size, and the others follow slowly."""
+        if measured <= 0 or profiled <= 0:
+            return
+        self._idle = 0
+        knot, share = divmod(float(self._places[size]), 1.0)
+        pair, weights = self._knots[int(knot) : int(knot) + 2], np.array([1.0 - share, share])
+        mean = float(pair @ weights)
+        change = WEIGHT * min(max(math.log(measured / profiled) - mean, -MOST_JUMP), MOST_JUMP)
+        self._knots += FORGOTTEN * (mean - self._knots)
+        pair += weights / (weights @ weights) * change
+
+    def forget(self) -> None:
+        """Nothing was measured; after a while each such step is one of the way back to the profile."""
+        self._idle += 1
+        if self._idle > STALE_STEPS:
+            self._knots *= 1 - FORGOTTEN
+
+    def by_size(self) -> np.ndarray:
+        """[N + 1]"""
+        return np.exp(np.interp(self._places, np.arange(len(self._knots)), self._knots))
+
+
+class Others:
+    """What a step takes besides draft and pass (sampling, deciding), ms by requests, without a draft and with one."""
+
+    def __init__(self, requests: int):
+        self._octave = np.round(np.log2(np.maximum(np.arange(requests + 1), 1.0))).astype(np.int64)
+        shape = 2, int(self._octave[-1]) + 1
+        self._means, self._idle = np.full(shape, np.nan), np.zeros(shape, dtype=np.int64)
+
+    def observe(self, requests: int, drafted: bool, milliseconds: float) -> None:
+        """A step has ended. After a while of its like, what others of this size took follows it."""
+        octave, place = self._octave[requests], int(drafted)
+        known = self._means[place, octave]
+        at_most = max(4 * known, 0.1)  # a step that was held up
+        mean = milliseconds if math.isnan(known) else known + WEIGHT * (min(milliseconds, at_most) - known)
+        self._means[place, octave] = mean
+        self._idle[place, octave], self._idle[1 - place, octave] = 0, self._idle[1 - place, octave] + 1
+        if self._idle[1 - place, octave] > STALE_STEPS:
+            self._means[1 - place, octave] += FORGOTTEN * (mean - self._means[1 - place, octave])
+
+    def by_requests(self) -> np.ndarray:
+        """[2, requests + 1]; alike where only one of the two is known, and 0 where neither is."""
+        known = np.where(np.isnan(self._means), self._means[::-1], self._means)
+        return np.nan_to_num(known)[:, self._octave]
 
 
 class MeasuredCosts:
     """A `CostTable` that follows measurements; it begins as the profiled one.
 
-    Verify cost is the profiled one times a factor by size, whose logarithm has a knot every half octave of tokens and
-    straight lines between (a step teaches its two neighbours); draft cost is times one factor; what else a step takes
-    (sampling, deciding), with a draft or without, is added. Everything follows from steps that have ended, so a choice
-    by these costs is as non-anticipating as one by the profile.
+    Verify cost is the profiled one times a factor by tokens, draft cost times a factor by requests; what else a step
+    takes is part of the draft cost, also of a draft of depth 0. Everything follows from steps that have ended, so a
+    choice by these costs is as non-anticipating as one by the profile.
     """
 
     def __init__(self, profiled: CostTable, K: int):
         self.profiled, self.K = profiled, K
-        sizes = np.log2(np.maximum(np.arange(len(profiled.verify)), 1.0)) * KNOTS_AN_OCTAVE
-        self._sizes = sizes
-        self._factor = np.zeros(int(sizes[-1]) + 2)  # logarithms, by knot
-        self._draft_factor = 0.0
-        self._other = np.full(2, np.nan)  # ms without a draft, and with one
+        self._verify_factors = Factors(len(profiled.verify))
+        self._draft_factors = Factors(len(profiled.by_depth(K)))
+        self._others = Others(len(profiled.by_depth(K)) - 1)
         self._observed = 0
-        self._verify, self._draft = profiled.verify, profiled.by_depth(K)
-        self._timed = self._verify, self._draft  # the same without what else a step takes
+        self._timed = self._verify, self._draft = profiled.verify, profiled.by_depth(K)
 
     def __deepcopy__(self, memo: Any) -> MeasuredCosts:
         """Itself: costs are the engine's, whichever policy asks."""
@@ -47,11 +101,11 @@ class MeasuredCosts:
 
     @property
     def verify(self) -> np.ndarray:
-        """Milliseconds by tokens of the target's pass, and what a step without a draft takes besides; [tokens + 1]."""
+        """Milliseconds by tokens of the target's pass, [tokens + 1]."""
         return self._verify
 
     def by_depth(self, K: int) -> np.ndarray:
-        """Milliseconds by requests and depth, and what a draft adds to the rest of a step; [requests + 1, K + 1]."""
+        """Milliseconds by requests and depth, all but the target's pass, [requests + 1, K + 1]."""
         return self._draft
 
     def draft_at(self, depth: int) -> np.ndarray:
@@ -68,39 +122,24 @@ class MeasuredCosts:
     ) -> None:
         """A step has ended: its sizes as in `CostTable.step`, and the milliseconds of its parts."""
         tokens = min(tokens, len(self.profiled.verify) - 1)
-        profiled = float(self.profiled.verify[tokens])
-        if verify_ms > 0 and profiled > 0:
-            knot, share = divmod(float(self._sizes[tokens]), 1.0)
-            pair = self._factor[int(knot) : int(knot) + 2]
-            weights = np.array([1.0 - share, share])
-            mean = float(pair @ weights)
-            self._factor += FORGOTTEN * (mean - self._factor)
-            pair += weights / (weights @ weights) * (_towards(mean, math.log(verify_ms / profiled)) - mean)
-        drafting = float(self.profiled.by_depth(self.K)[requests, depth]) if depth else 0.0
-        if draft_ms > 0 and drafting > 0:
-            self._draft_factor = _towards(self._draft_factor, math.log(draft_ms / drafting))
-        place = int(depth > 0)
-        known = self._other[place]
-        at_most = max(4 * known, 0.1)  # a step that was held up
-        self._other[place] = (
-            other_ms if math.isnan(known) else known + WEIGHT * (min(other_ms, at_most) - known)
-        )
+        self._verify_factors.observe(tokens, verify_ms, float(self.profiled.verify[tokens]))
+        if depth:
+            self._draft_factors.observe(
+                requests, draft_ms, float(self.profiled.by_depth(self.K)[requests, depth])
+            )
+        else:
+            self._draft_factors.forget()
+        if requests:
+            self._others.observe(requests, depth > 0, other_ms)
         self._observed += 1
         if self._observed % FRESH_STEPS == 0:
             self._renew()
 
     def _renew(self) -> None:
-        without = 0.0 if math.isnan(self._other[0]) else float(self._other[0])
-        with_draft = without if math.isnan(self._other[1]) else float(self._other[1])
-        if math.isnan(self._other[0]):
-            without = with_draft
-        factors = np.exp(np.interp(self._sizes, np.arange(len(self._factor)), self._factor))
-        draft = self.profiled.by_depth(self.K) * math.exp(self._draft_factor)
-        self._timed = self.profiled.verify * factors, draft
-        self._verify = self._timed[0] + without
-        self._draft = np.concatenate([draft[:, :1], draft[:, 1:] + max(0.0, with_draft - without)], axis=1)
-
-
-def _towards(mean: float, value: float) -> float:
-    """A running mean renewed by a value, which counts as at most `MOST_JUMP` away."""
-    return mean + WEIGHT * min(max(value - mean, -MOST_JUMP), MOST_JUMP)
+        verify = self.profiled.verify * self._verify_factors.by_size()
+        draft = self.profiled.by_depth(self.K) * self._draft_factors.by_size()[:, None]
+        without, drafting = np.maximum.accumulate(
+            self._others.by_requests()
+        )  # a draft saves nothing elsewhere
+        rest = np.concatenate([without[:, None], np.repeat(drafting[:, None], self.K, axis=1)], axis=1)
+        self._timed, self._verify, self._draft = (verify, draft), verify, draft + rest
