@@ -1,6 +1,6 @@
 """The recorded runs that ship with the project, so that the pages have something to show before anything was started.
 
-`python -m avlab.sample` records them anew with the reference engine (twelve minutes) and writes them to
+`python -m avlab.sample` records them anew with the reference engine (ten minutes) and writes them to
 `avlab/sample_runs`, a folder a run.
 """
 
@@ -61,7 +61,7 @@ def frontier(lab: Lab) -> str:
     """Record a small frontier to its end; its id."""
     config = RunConfig.make(context=CONTEXT, drafts="none")
     arms = ["adaptive+depth", "fixed:2", "fixed:7", "none"]
-    run = lab.run(*make_frontier(config, arms, [1, 4, 16, 64], repeats=3, block="60steps", learn=100))
+    run = lab.run(*make_frontier(config, arms, [1, 4, 16, 32], repeats=3, block="60steps", learn=100))
     lab.supervisor.wait()
     return run
 
@@ -84,7 +84,7 @@ def drift(lab: Lab) -> str:
 RECORDINGS: dict[
     str, tuple[Callable[[Lab], str], str]
 ] = {  # the last is the newest, which pages show at first
-    "frontier": (frontier, "A frontier of adaptive+depth, fixed:2, fixed:7 and none, at 1 to 64 requests."),
+    "frontier": (frontier, "A frontier of adaptive+depth, fixed:2, fixed:7 and none, at 1 to 32 requests."),
     "ab": (compare, "An A/B of adaptive, fixed:3 and none."),
     "drifting": (
         drift,

@@ -40,7 +40,6 @@ SHOWN = {  # picture of docs/images: page, width, theme, and how much of its hei
     "coefficients": ("coefficients", "wide", "dark", 1110),
     "calibration": ("calibration", "wide", "light", 1410),
     "ab": ("ab", "wide", "light", 1400),
-    "frontier": ("frontier", "wide", "light", 1000),
     "playground": ("playground", "wide", "light", 1200),
     "sampling_bias": ("sampling_bias", "wide", "light", 1400),
 }

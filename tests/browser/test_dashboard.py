@@ -145,7 +145,9 @@ def generate(page, url):
         steps_shown(page, number)
     slots = page.locator(".avlab-tokens li.step").first.locator(".slot")
     slots.first.focus()
-    for _ in range(slots.count() - 1):  # to the target's own token: how many drafts it verified is the policy's choice
+    for _ in range(
+        slots.count() - 1
+    ):  # to the target's own token: how many drafts it verified is the policy's choice
         page.keyboard.press("ArrowRight")
     panel = page.locator(".avlab-tokens .panel")
     panel.get_by_text("target, p").wait_for()
