@@ -21,6 +21,7 @@ app = typer.Typer(
 
 Json = Annotated[bool, JSON]
 Normalise = Annotated[bool, typer.Option("--normalise", help="Scale probabilities that do not sum to one.")]
+MOST_DRAWS = 100_000_000  # minutes
 WAYS_OUT = {"normalise": " (Add --normalise.)", "sample": " (Add --sample 200000.)"}
 
 
@@ -58,7 +59,9 @@ def exact(
         int, typer.Option("--positions", min=1, help="Draft positions, the same row at each.")
     ] = 1,
     tokens: Annotated[int, typer.Option("--tokens", min=1, help="Output tokens looked at together.")] = 1,
-    sample: Annotated[int, typer.Option("--sample", min=0, help="Draw so many outputs instead.")] = 0,
+    sample: Annotated[
+        int, typer.Option("--sample", min=0, max=MOST_DRAWS, help="Draw so many outputs instead.")
+    ] = 0,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the sampled outputs.")] = 0,
     normalise: Normalise = False,
     as_json: Json = False,

@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from avlab.bias_command import app
+from avlab.teaching import cases
 from avlab.teaching.rules import CaseError
 
 EIGHT = ",".join(["0.125"] * 8)
@@ -88,6 +89,7 @@ def test_sampled_where_asked():
         ("1", "1", "all", "two or more"),
         ("nan,1", "0.2,0.8", "all", "finite"),
         ("half,half", "0.2,0.8", "all", "write it as"),
+        ("1e308,1e308", "0.2,0.8", "all", "normalised to 0.5,0.5"),
         ("0.5,0.5", "0.2,0.8", "drawn:1.5", "from 0 to 1"),
         ("0.5,0.5", "0.2,0.8", "drawn:-0.1", "from 0 to 1"),
         ("0.5,0.5", "0.2,0.8", "drawn:high", "from 0 to 1"),
@@ -104,6 +106,45 @@ def test_what_is_no_case_is_said_in_a_sentence(target, draft, rule, sentence):
 def test_more_than_can_be_enumerated_is_counted_and_sampling_offered():
     with pytest.raises(CaseError, match=r"299,\d\d\d states.*--sample"):
         answer("exact", "--target", EIGHT, "--draft", EIGHT, "--positions", "3", "--tokens", "4")
+
+
+@pytest.mark.parametrize("more", [("--tokens", "15"), ("--positions", "40")])
+def test_sampling_is_offered_only_where_it_would_end(more):
+    case = ["exact", "--target", "0.5,0.3,0.2", "--draft", "0.2,0.7,0.1", *more]
+    with pytest.raises(CaseError, match=r"take fewer\.$"):
+        answer(*case)
+    with pytest.raises(CaseError, match="too many to sample"):
+        answer(*case, "--sample", "1000")
+
+
+def test_many_outputs_are_sampled_some_at_a_time(monkeypatch):
+    monkeypatch.setattr(cases, "AT_ONCE", 3000)
+    found = answer(*["exact", "--target", "0.5,0.5", "--draft", "0.2,0.8", "--sample", "20000"])
+    assert found["draws"] == 20000 and sum(found["output"]) == pytest.approx(1)
+    np.testing.assert_allclose(found["output"], [0.4, 0.6], atol=0.02)
+
+
+@pytest.mark.parametrize("rule", ["drawn:0.2", "drawn:0.8", "maximum:0.8"])
+def test_a_score_that_misses_the_threshold_by_rounding_reaches_it(rule):
+    assert 1 - 0.8 < 0.2
+    found = answer("two-token", "--draft", "0.8", "--rule", rule)
+    typed = answer("exact", "--target", "0.5,0.5", "--draft", "0.8,0.2", "--rule", rule)
+    np.testing.assert_allclose(found["output"], typed["output"], rtol=0, atol=1e-12)
+    assert (found["total_variation"] < 1e-12) == (rule != "drawn:0.8")
+
+
+def test_more_draws_than_memory_or_patience_would_bear_are_refused():
+    result = CliRunner().invoke(
+        app, ["exact", "--target", "0.5,0.5", "--draft", "0.2,0.8", "--sample", "100000000000"]
+    )
+    assert result.exit_code == 2 and "100000000" in result.output
+
+
+def test_huge_weights_are_normalised():
+    found = answer(
+        *["exact", "--target", "1e308,1e308", "--draft", "1e-310,3e-310", "--rule", "all", "--normalise"]
+    )
+    np.testing.assert_allclose((found["target"], found["draft"]), ([0.5, 0.5], [0.25, 0.75]), rtol=1e-9)
 
 
 def test_normalised_on_request():

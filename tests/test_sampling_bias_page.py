@@ -299,3 +299,4 @@ def test_too_many_states_are_counted_and_sampled(lab):
     app = page(part="3 Positions and steps", scene="random tables", **address)
     assert "would have to be enumerated" in app.warning[0].value and "sampled instead" in app.warning[0].value
     assert "a small bias may be missed" in app.warning[0].value and "Dashed: the noise floor" in said(app)
+    assert "Drawn are the 64 of 81 outputs whose share changes most." in said(app)

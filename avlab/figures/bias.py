@@ -23,7 +23,10 @@ def outputs(
     height: int = 300,
     x: str = "token",
 ) -> go.Figure:
-    """The target's distribution and, beside it, what comes out: found holds (name, distribution, sound)."""
+    """The target's distribution and, beside it, what comes out: found holds (name, distribution, sound).
+
+    Of more than MOST_CELLS outputs, those that change most.
+    """
     order = np.arange(len(target))
     if len(target) > MOST_CELLS:
         change = np.max([np.abs(output - target) for _, output, _ in found], axis=0)
@@ -44,7 +47,9 @@ def outputs(
                 textfont={"size": 11}, cliponaxis=False, hovertemplate="%{x}: %{y:.4f}",
             )
         )  # fmt: skip
-    figure.update_layout(barmode="group", bargap=0.28, bargroupgap=0.04, xaxis={"type": "category"})
+    figure.update_layout(
+        barmode="group", bargap=0.28, bargroupgap=0.04, xaxis={"type": "category", "automargin": True}
+    )
     return figure
 
 

@@ -22,6 +22,7 @@ from avlab.speculation.exact import Rule, Step, Tokens
 
 Score = Callable[[np.ndarray, int], float]
 Ways = list[tuple[float, tuple[int, ...]]]
+ROUNDING = 1e-9  # what a score may miss a threshold by
 
 
 def drawn_token_probability(row: np.ndarray, token: int) -> float:
@@ -60,10 +61,17 @@ def fixed(length: int) -> Rule:
 
 
 def threshold(score: Score, cut: float) -> Rule:
-    """Verify every request's slots up to the first that scores below `cut`."""
+    """Verify every request's slots up to the first that scores below `cut`.
+
+    A score that misses the cut by rounding alone, as 1 − 0.8 misses 0.2, reaches it.
+    """
 
     def length(rows: tuple[np.ndarray, ...], tokens: Tokens) -> int:
-        low = [k for k, (row, token) in enumerate(zip(rows, tokens, strict=True)) if score(row, token) < cut]
+        low = [
+            k
+            for k, (row, token) in enumerate(zip(rows, tokens, strict=True))
+            if score(row, token) < cut - ROUNDING
+        ]
         return low[0] if low else len(tokens)
 
     return Rule(lambda step: [(1.0, tuple(map(length, step.rows, step.tokens)))])

@@ -24,6 +24,9 @@ from avlab.teaching.rules import CaseError, Named
 
 SUM_TOLERANCE = 1e-6  # what typed decimals may miss one by
 MOST_DRAFTS = 200_000  # to enumerate: some ten seconds
+MOST_OUTPUTS = 2**20  # different ones, to count: some ten seconds
+MOST_CODES = 2**40  # drafts of a step, each a number of 64 bits with that of its text
+AT_ONCE = 200_000  # outputs sampled together; more would need gigabytes
 LARGEST = 8  # tokens that a page draws
 
 
@@ -38,17 +41,21 @@ def distribution(values: Iterable[float], name: str, normalise: bool = False) ->
         raise CaseError(
             f"The {name} holds {row.min():g}, and a probability cannot be negative: give 0 or more."
         )
-    total = float(row.sum())
-    if total == 0:
+    if not row.any():
         raise CaseError(
             f"The {name} is zero everywhere, so nothing can be drawn from it: give one token some mass."
         )
-    if abs(total - 1) > SUM_TOLERANCE and not normalise:
+    total = math.fsum(row / row.max()) * float(row.max())  # inf where numbers are huge, without a warning
+    if abs(total - 1) <= SUM_TOLERANCE:
+        return row / row.sum()
+    scaled = row / row.max()  # the sum of huge numbers is not finite, that of their ratios is
+    scaled /= scaled.sum()
+    if not normalise:
         raise CaseError(
-            f"The {name} sums to {total:g}, not to 1: correct it, or have it normalised to {typed(row / total)}.",
+            f"The {name} sums to {total:g}, not to 1: correct it, or have it normalised to {typed(scaled)}.",
             "normalise",
         )
-    return row / total
+    return scaled
 
 
 def parse_distribution(text: str, name: str, normalise: bool = False) -> np.ndarray:
@@ -137,8 +144,9 @@ def bias(target: np.ndarray, draft: np.ndarray, rule: Named, K: int = 1, tokens:
     if work > MOST_DRAFTS or V**tokens > MOST_DRAFTS:
         raise CaseError(
             f"{V} tokens, {K} positions and {tokens} output tokens make {max(work, V**tokens):,} states, more than "
-            f"the {MOST_DRAFTS:,} that are enumerated here: take fewer, or sample.",
-            "sample",
+            f"the {MOST_DRAFTS:,} that are enumerated here: take fewer"
+            + (", or sample." if _can_be_sampled(V, K, tokens) else "."),
+            "sample" if _can_be_sampled(V, K, tokens) else "",
         )
     pair = pair_of(target, draft, K)
     output = output_distribution(pair, rule.make(target), length=tokens)
@@ -150,15 +158,23 @@ def sampled_bias(
 ) -> Bias:
     """As `bias`, from so many sampled outputs."""
     check_pair(target, draft)
-    if len(target) ** max(K, tokens) > 2**40 or len(target) ** tokens > 2**24:
+    if not _can_be_sampled(len(target), K, tokens):
         raise CaseError(
-            "That many different outputs cannot be counted either: take fewer tokens or positions."
+            f"{len(target)} tokens, {K} positions and {tokens} output tokens are too many to sample, too: up to "
+            f"{MOST_OUTPUTS:,} different outputs are counted, {MOST_CODES:,} different drafts told apart. Take fewer."
         )
     pair = pair_of(target, draft, K)
-    random = np.random.default_rng(seed)
-    counts = sample_outputs(pair, rule.make(target), draws, random, length=tokens, memory=1)
+    made, random = rule.make(target), np.random.default_rng(seed)
     law = target_law(pair, length=tokens)
+    counts = np.zeros(len(law), dtype=np.int64)
+    for begin in range(0, draws, AT_ONCE):
+        some = min(AT_ONCE, draws - begin)
+        counts += sample_outputs(pair, made, some, random, length=tokens, memory=1)
     return Bias(law, draft, counts / draws, rule.text, rule.sound, fit(counts, law))
+
+
+def _can_be_sampled(V: int, K: int, tokens: int) -> bool:
+    return V**K <= MOST_CODES and V**tokens <= MOST_OUTPUTS
 
 
 class Path(NamedTuple):

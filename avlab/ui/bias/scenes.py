@@ -144,5 +144,13 @@ def _charts(scene: Scene, found: list[Outcome]) -> None:
         names = scenes.names_of_outputs(V, scene.length, requests)
         chart(
             figures.outputs(names, worst.due, [(worst.arm.name, worst.joint, worst.arm.sound)], x="output"),
-            "scene-joint", "All tokens together", "Each bar is one whole output; requests are parted by a stroke.",
+            "scene-joint", "All tokens together", _which_outputs(len(names), requests),
         )  # fmt: skip
+
+
+def _which_outputs(count: int, requests: int) -> str:
+    """What the bars of all tokens together are, of so many different outputs."""
+    said = "Each bar is one whole output" + ("; requests are parted by a stroke." if requests > 1 else ".")
+    if count <= figures.MOST_CELLS:
+        return said
+    return f"{said} Drawn are the {figures.MOST_CELLS} of {count:,} outputs whose share changes most."
