@@ -4,11 +4,13 @@ import contextlib
 import json
 import tempfile
 import threading
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from avlab.config import RunConfig
+from avlab.errors import is_ours, not_written
 from avlab.workers.processes import end_tree, start_child, tail, worker_environment
 
 PROMPT = "What is the capital of France?"
@@ -19,6 +21,7 @@ TEXT_POSITIONS = 4
 # Not 0, whose first 48 requests' uniforms happen to be low by three standard errors (of 400 seeds one or two are), and
 # low uniforms draw frequent tokens.
 TEXT_SEED = 1
+FORM = 2  # of kept results: the first had audits in which adaptive rules did not trim before the first token
 # glibc hands large blocks back and asks for them again at every step; kept, a step takes a fifth less (measured)
 KEEPS_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "2000000000", "MALLOC_TRIM_THRESHOLD_": "2000000000"}
 # AUC of three scores on labelled slots, as an earlier version of the change says that then scored the drawn token
@@ -54,6 +57,21 @@ class AskedProcess:
         threading.Thread(target=self._listen, daemon=True).start()
 
     def _listen(self) -> None:
+        try:
+            self._hear()
+        except Exception as error:
+            traceback.print_exc()
+            self.error = (
+                str(error) if is_ours(error) else f"The audit failed ({type(error).__name__}: {error})."
+            )
+            end_tree(self._process.pid)
+        finally:
+            self._process.wait()
+            self._log.unlink(missing_ok=True)
+            self.done.set()
+
+    def _hear(self) -> None:
+        """Take what the process says, to its end."""
         assert self._process.stdout
         finished = False
         for line in self._process.stdout:
@@ -67,9 +85,6 @@ class AskedProcess:
         if not finished and not self.error:
             last = tail(self._log)
             self.error = f"The audit's process ended ({last[-1].strip() if last else 'without a word'})."
-        self._process.wait()
-        self._log.unlink(missing_ok=True)
-        self.done.set()
 
     def _take(self, row: dict[str, Any]) -> None:
         self.rows[tuple(row[name] for name in self.key)] = row
@@ -86,7 +101,7 @@ class AuditProcess(AskedProcess):
     """An audit of every rule with every seed.
 
     results: a file of JSON lines. Audits that it holds are not made again, and each one made is added to it, so that a
-    long audit can be stopped and taken up again.
+    long audit can be stopped and taken up again. Raises AuditFailed for a file that cannot be read and written.
     """
 
     key = ("rule", "seed")
@@ -104,7 +119,7 @@ class AuditProcess(AskedProcess):
         config = config or RunConfig.make()
         self.rules = rules = list(dict.fromkeys(rule.strip() for rule in rules))
         self.case = {
-            "prompt": prompt, "continuations": continuations, "K": K, "temperature": config.temperature,
+            "form": FORM, "prompt": prompt, "continuations": continuations, "K": K, "temperature": config.temperature,
             "target": config.target, "drafter": config.drafter,
         }  # fmt: skip
         self.results, tests = results, 2 * len(rules) * len(seeds)
@@ -120,10 +135,17 @@ class AuditProcess(AskedProcess):
 
     def _kept(self) -> dict[tuple[Any, ...], dict[str, Any]]:
         """Audits of the same case that the file of results holds."""
-        if self.results is None or not self.results.exists():
+        if self.results is None:
             return {}
+        try:
+            self.results.touch()
+            lines = self.results.read_text(encoding="utf-8").splitlines()
+        except UnicodeDecodeError:
+            raise AuditFailed(f"{self.results} holds no results of audits: name another file.") from None
+        except OSError as error:
+            raise AuditFailed(not_written(self.results, error)) from None
         kept = {}
-        for line in self.results.read_text(encoding="utf-8").splitlines():
+        for line in lines:
             with contextlib.suppress(ValueError, KeyError, TypeError):  # a line cut short by a crash
                 row = json.loads(line)
                 if row["case"] == self.case:
@@ -133,8 +155,11 @@ class AuditProcess(AskedProcess):
     def _take(self, row: dict[str, Any]) -> None:
         super()._take(row)
         if row["done"] and self.results is not None:
-            with self.results.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(row | {"case": self.case}) + "\n")
+            try:
+                with self.results.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(row | {"case": self.case}) + "\n")
+            except OSError as error:
+                raise AuditFailed(not_written(self.results, error)) from None
 
 
 class TextProcess(AskedProcess):

@@ -28,7 +28,7 @@ from avlab.speculation.texts import MEASURES, known, within_noise
 from avlab.teaching.rules import CaseError
 
 NOTICEABLE = 0.02  # exact total variation from which on an audit must reject
-UNFINISHED = 2  # exit code of an audit that ran out of its minutes
+UNFINISHED, UNEXPECTED = 3, 4  # exit codes: the minutes were over; a verdict is not what the rule deserves
 RULES = (
     "adaptive[:head|raw], fixed:k, verify:k, none, maximum:t, entropy:t, margin:t, head:t, budget:earlier, or UNSOUND: "
     "drawn:t, budget:same-step, noise:correction; may be given again."
@@ -71,8 +71,8 @@ def audit(
 ) -> None:
     """Audit the engine's step: fresh continuations of a prompt against the target's exact distribution, by a G-test.
 
-    One and two tokens, float32. The exit code is 1 where a sound rule is rejected, or an unsound one whose exact total
-    variation is 0.02 or more, or that uses noise twice, is not; 2 where the minutes were over before the audits.
+    One and two tokens, float32. The exit code is 4 where a sound rule is rejected, or an unsound one whose exact total
+    variation is 0.02 or more, or that uses noise twice, is not; 3 where the minutes were over before the audits.
     """
     if not prompt.strip():
         raise CaseError("--prompt is empty: say something that the model can answer.")
@@ -93,7 +93,7 @@ def audit(
             f"The {minutes:g} minutes are over, {len(rows)} audits were finished: {kept}."
         )
     if any(unexpected(row) for row in rows):
-        raise typer.Exit(1)
+        raise typer.Exit(UNEXPECTED)
     if not finished:
         raise typer.Exit(UNFINISHED)
 

@@ -96,18 +96,23 @@ def test_an_estimator_counts_only_the_steps_of_its_own_arm():
     )
 
 
+class Asked:
+    """A text that keeps what is asked."""
+
+    def __init__(self):
+        self.prompts = []
+
+    def encode(self, messages):
+        self.prompts.append(messages[-1]["content"])
+        return [1] * 5
+
+    def decode(self, tokens):
+        return ""
+
+
 def test_isolated_blocks_begin_alike():
-    asked = []
-
-    class Words:
-        def encode(self, messages):
-            asked.append(messages[-1]["content"])
-            return [1] * 5
-
-        def decode(self, tokens):
-            return ""
-
-    wire, _, reason = conduct(ask=plan(design="isolated", rounds=3), text=Words(), max_new_tokens=60)
+    asked = Asked()
+    wire, _, reason = conduct(ask=plan(design="isolated", rounds=3), text=asked, max_new_tokens=60)
     assert reason == "done"
     done = sorted(wire.of(m.RequestDone), key=lambda request: request.request)
     blocks = [b for b in wire.of(m.Block) if b.kind == "wash-out" and b.round is not None]
@@ -115,7 +120,7 @@ def test_isolated_blocks_begin_alike():
     for number, block in enumerate(blocks):
         ends = blocks[number + 1].time if number + 1 < len(blocks) else np.inf
         mine = [r for r in done if block.time <= r.arrival < ends][:4]
-        rounds.setdefault(block.round, []).append([(asked[r.request], r.seed) for r in mine])
+        rounds.setdefault(block.round, []).append([(asked.prompts[r.request], r.seed) for r in mine])
     for first, *others in rounds.values():
         assert len(first) == 4 and all(other == first for other in others)
     assert rounds[0][0] != rounds[1][0]
@@ -123,19 +128,10 @@ def test_isolated_blocks_begin_alike():
 
 def prompts(**values):
     """The first prompts of each isolated round."""
-    asked = []
-
-    class Words:
-        def encode(self, messages):
-            asked.append(messages[-1]["content"])
-            return [1] * 5
-
-        def decode(self, tokens):
-            return ""
-
+    asked = Asked()
     ask = plan(design="isolated", rounds=1, learn=0, seed=values.pop("order"))
-    conduct(ask=ask, text=Words(), **values)
-    return asked[4:8]
+    conduct(ask=ask, text=asked, **values)
+    return asked.prompts[4:8]
 
 
 def test_isolated_prompts_follow_the_seeds_of_the_run_and_of_the_order():

@@ -75,6 +75,36 @@ def test_a_kept_verdict_is_corrected_for_the_tests_of_this_audit(config, tmp_pat
     assert not two["none", 0]["rejected"]  # 0.004 times 4
 
 
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [("", "cannot be written"), ("missing/audit.jsonl", "cannot be written"), ("binary", "holds no results")],
+)
+def test_a_file_of_results_that_is_none_is_said_before_anything_starts(config, tmp_path, name, sentence):
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(AuditFailed, match=sentence):
+        AuditProcess(["none"], [0], 600, "you", config, results=tmp_path / name)
+
+
+def test_an_audit_ends_with_a_sentence_when_its_results_cannot_be_kept_any_more(config, tmp_path):
+    kept = tmp_path / "folder" / "audit.jsonl"
+    kept.parent.mkdir()
+    process = AuditProcess(["none"], [0], 600, "you", config, results=kept)
+    kept.unlink()
+    kept.parent.rmdir()
+    assert process.done.wait(PATIENCE)
+    assert "cannot be written" in process.error and process._process.poll() is not None
+
+
+def test_results_of_audits_of_another_form_are_made_again(config, tmp_path):
+    kept = tmp_path / "audit.jsonl"
+    finished(AuditProcess(["none"], [0], 600, "you", config, results=kept))
+    row = json.loads(kept.read_text())
+    del row["case"]["form"]
+    kept.write_text(json.dumps(row) + "\n")
+    finished(AuditProcess(["none"], [0], 600, "you", config, results=kept))
+    assert len(kept.read_text().splitlines()) == 2
+
+
 def test_texts_are_measured_and_compared(config):
     rows = list(finished(TextProcess(["maximum:0.15", "drawn:0.15"], 24, 24, config, K=3)).values())
     sound, bent = rows

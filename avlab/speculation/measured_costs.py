@@ -93,7 +93,8 @@ class MeasuredCosts:
         self._draft_factors = Factors(len(profiled.by_depth(K)))
         self._others = Others(len(profiled.by_depth(K)) - 1)
         self._observed = 0
-        self._timed = self._verify, self._draft = profiled.verify, profiled.by_depth(K)
+        self._verify, self._drafting = profiled.verify, profiled.by_depth(K)
+        self._draft = self._drafting  # and what else a step takes
 
     def __deepcopy__(self, memo: Any) -> MeasuredCosts:
         """Itself: costs are the engine's, whichever policy asks."""
@@ -114,8 +115,7 @@ class MeasuredCosts:
 
     def step(self, requests: int, depth: int, tokens: int) -> float:
         """As `CostTable.step`: milliseconds of the draft and the target's pass, without what else a step takes."""
-        verify, draft = self._timed
-        return float(draft[requests, depth] + verify[min(tokens, len(verify) - 1)])
+        return float(self._drafting[requests, depth] + self._verify[min(tokens, len(self._verify) - 1)])
 
     def observe(
         self, requests: int, depth: int, tokens: int, draft_ms: float, verify_ms: float, other_ms: float
@@ -136,10 +136,7 @@ class MeasuredCosts:
             self._renew()
 
     def _renew(self) -> None:
-        verify = self.profiled.verify * self._verify_factors.by_size()
-        draft = self.profiled.by_depth(self.K) * self._draft_factors.by_size()[:, None]
-        without, drafting = np.maximum.accumulate(
-            self._others.by_requests()
-        )  # a draft saves nothing elsewhere
-        rest = np.concatenate([without[:, None], np.repeat(drafting[:, None], self.K, axis=1)], axis=1)
-        self._timed, self._verify, self._draft = (verify, draft), verify, draft + rest
+        self._verify = self.profiled.verify * self._verify_factors.by_size()
+        self._drafting = self.profiled.by_depth(self.K) * self._draft_factors.by_size()[:, None]
+        others = np.maximum.accumulate(self._others.by_requests())  # a draft saves nothing elsewhere
+        self._draft = self._drafting + others[np.minimum(np.arange(self.K + 1), 1)].T

@@ -1,4 +1,4 @@
-"""How many continuations a second an audit makes, and where its time goes."""
+"""How many continuations a second an audit makes."""
 
 from avlab.bench.base import Bar, Context, Measure, Result, Table
 

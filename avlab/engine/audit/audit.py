@@ -8,7 +8,7 @@ from typing import cast
 import numpy as np
 import torch
 
-from avlab.engine.admission import Untaught
+from avlab.engine.admission import AdaptiveVerification, Untaught
 from avlab.engine.audit.rules import AuditError, AuditRule, ByBudget, install
 from avlab.engine.audit.shared import SCRATCH, SharedDrafter, SharedTarget
 from avlab.engine.drafters.base import DraftInput
@@ -87,9 +87,9 @@ class Audit:
         self.engine = Engine(stands_in, drafter, costs, EngineConfig(slots=TOGETHER), Arm("none"), cache)
         install(rule, self.engine, drafter)
         self.earlier = self._earlier()
-        if (
-            rule.predictor is not None and rule.arm is not None
-        ):  # it decides by costs: those that are worth a decision
+        if isinstance(
+            self.engine.policy, AdaptiveVerification
+        ):  # make its costs such that there is something to decide
             self.engine.costs = step_costs(survival(self.earlier))
             self.engine.policies.clear()
             install(rule, self.engine, drafter)
@@ -111,11 +111,13 @@ class Audit:
         return q / q.sum()
 
     def _earlier(self) -> np.ndarray:
+        """Estimates of drafts whose noise no continuation has."""
+        shape = TOGETHER, self.drafter.K
         drafts = self.drafter.propose(
-            self._inputs(np.random.default_rng(self.seed).random((TOGETHER, self.drafter.K))), self.drafter.K
+            self._inputs(np.random.default_rng(self.seed).random(shape)), self.drafter.K
         )
         estimate = self.engine.policy.estimate(drafts.feature, drafts.head)
-        return np.full((TOGETHER, self.drafter.K), np.nan) if estimate is None else estimate
+        return np.full(shape, np.nan) if estimate is None else estimate
 
     def _law(self) -> None:
         """The target's exact distribution of the first token, [V], and of pairs in cells of their own, [C + 1]."""

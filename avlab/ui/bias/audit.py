@@ -114,7 +114,7 @@ def _show(rows: list[dict[str, Any]]) -> None:
     st.dataframe(_ranking(rows[0]["ranking"]), hide_index=True, width="stretch")
     st.caption(
         f"Here: over {rows[0]['labelled']:,} first drafts behind sixteen prompts. Published: {PUBLISHED_IN}, over all "
-        "positions; other models, so only the order compares."
+        "positions, with other models: neither figures nor their order are the same."
     )
 
 
