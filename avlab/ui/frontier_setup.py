@@ -16,7 +16,7 @@ def form() -> None:
     """Arms, loads, repeats, length of a cell."""
     busy = host.lab().supervisor.status().alive
     with host.connection() as con:
-        seen = bool(queries.experiment_runs(con, frontier=True))
+        seen = st.session_state.get("run") in queries.experiment_runs(con, frontier=True)
     with st.expander("Measure a frontier", expanded=not busy and not seen, icon=":material/science:"):
         known = list(dict.fromkeys([*FRONTIER_ARMS, *settings.SUGGESTED["policy"]]))
         arms = st.multiselect(
