@@ -8,6 +8,7 @@ import pytest
 from vllm_records import ABOUT, K, record
 
 from avlab.config import ConfigError
+from avlab.engine.request import Finished
 from avlab.experiments.plan import make_plan, steps_ahead
 from avlab.policies import Arm, PolicyError
 from avlab.vllm import engine, extension
@@ -146,6 +147,26 @@ def test_statistics_alone_make_steps_where_verification_is_fixed():
     assert (block.arm, step.step, step.tokens, step.waiting) == ("fixed:3", 0, 5, 1)
     assert step.scheduled == step.admitted == (2, 2, 2) and step.labelled == (2, 2, 1)
     assert math.isnan(step.verify_ms) and reporter.tokens == 5
+
+
+def test_a_request_that_ends_behind_the_last_iteration_ends(monkeypatch):
+    monkeypatch.setattr(engine, "MOMENT", 0.01)
+    frames, served = [], engine_with(VllmConfig.make(serve=FIXED), ABOUT | {"steps": False})
+    reporter = VllmReporter(frames.append, lambda: 1.0, served)
+    reporter.begin_block(served.policy.arm, "serve", 0, "mixed")
+    last = SimpleNamespace(request=SimpleNamespace(id=0))
+    served.sequences = [last]
+    served._events.put(Iteration(1.0, 1, 0, 1, 5, 0))
+    assert served.step().finished == [] and served.running == 1
+    assert served.step() is None
+    served._finished.append(Finished(last, "end"))  # vLLM's loop comes to it only now
+    report = served.step()
+    reporter.take(report, idle_ms=0.0)
+    assert [each.reason for each in report.finished] == ["end"] and served.running == 0
+    assert (report.iteration, report.tokens, served.step_number) == (None, 0, 1)
+    assert served.step() is None
+    reporter.flush()
+    assert not any(isinstance(frame, m.Steps) for frame in frames)
 
 
 def test_steps_belong_to_the_block_that_they_were_made_in():

@@ -81,7 +81,7 @@ def test_a_workload_is_served_and_recorded(lab, method):
         START,
     )
     processes = family(lab) if lab.supervisor.status().alive else []
-    assert lab.supervisor.wait(START)
+    assert lab.supervisor.wait(START), (lab.supervisor.status(), lab.progress(), lab.supervisor.log_tail())
     status = lab.supervisor.status()
     assert status.outcome == "done", (status.error, lab.supervisor.log_tail())
     assert gone(processes) and len(states) > 2, states

@@ -57,15 +57,18 @@ class Iteration:
 
 @dataclass(slots=True)
 class Report:
-    """A step: the iteration, what was read from the worker meanwhile, and requests that ended."""
+    """A step: the iteration, what was read from the worker meanwhile, and requests that ended.
 
-    iteration: Iteration
+    iteration: None where only requests ended, behind the last iteration.
+    """
+
+    iteration: Iteration | None
     drains: list[dict[str, Any]] = field(default_factory=list)
     finished: list[Finished] = field(default_factory=list)
 
     @property
     def tokens(self) -> int:
-        return self.iteration.tokens
+        return self.iteration.tokens if self.iteration else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +286,11 @@ class VllmEngine:
     # ---- the step ----------------------------------------------------------------------------------------------
 
     def step(self) -> Report | None:
-        """The next iteration; None where none came in a moment. Raises EngineError where vLLM has died."""
+        """The next iteration, or what ended without one; None where neither came in a moment. Raises EngineError where
+        vLLM has died.
+
+        vLLM tells an iteration before the requests that ended in it hear of their end, and there may be no other.
+        """
         end = time.monotonic() + MOMENT
         while True:
             if self._failure:
@@ -291,7 +298,8 @@ class VllmEngine:
             try:
                 event = self._events.get(timeout=max(0.0, end - time.monotonic()))
             except queue.Empty:
-                return None
+                finished = self._take_finished()
+                return Report(None, self.take_drains(), finished) if finished else None
             if isinstance(event, Iteration):
                 break
             self.pending.append(event)

@@ -56,7 +56,7 @@ class VllmReporter:
         """Take a step; sends what is due."""
         began = time.perf_counter()
         self.tokens += report.tokens
-        if self._drained is None:
+        if self._drained is None and report.iteration is not None:
             self._steps.append(self._step(report.iteration, idle_ms))
         for found in report.drains:
             self._take(found)
