@@ -181,21 +181,36 @@ def test_what_users_got_in_a_block_adds_up():
         assert all(seconds >= 0 for seconds in served.seconds)
 
 
-def test_a_pause_drops_the_round_and_another_is_served_for_it():
+def pause_and_resume(at, asked):
+    """A run of `asked` that is paused at a step, and resumed."""
     wire = Wire()
-    wire.orders += [(60, m.Pause())]
-    wire.orders.appendleft((0, plan(rounds=3)))
+    wire.orders += [(at, m.Pause())]
+    wire.orders.appendleft((0, asked))
     wire, server = serve(wire)
-    thread = threading.Thread(target=server.run)
+    reasons = []
+    thread = threading.Thread(target=lambda: reasons.append(server.run()))
     thread.start()
     deadline = time.monotonic() + 60
     while server.order.state != "paused" and time.monotonic() < deadline:
         time.sleep(0.01)
     wire.orders.append((0, m.Resume()))
     thread.join(60)
+    assert reasons == ["done"]
+    return wire
+
+
+def test_a_pause_drops_the_round_and_another_is_served_for_it():
+    wire = pause_and_resume(60, plan(rounds=3))
     ends = [(r.kept, r.reason) for r in wire.of(m.RoundDone)]
     assert sorted(ends) == [(False, "serving was paused")] + [(True, "")] * 3
     assert any("was dropped: serving was paused" in event.text for event in wire.of(m.Event))
+
+
+def test_a_pause_while_arms_learn_costs_nothing():
+    wire = pause_and_resume(10, plan(rounds=3, learn=40))
+    assert [r.kept for r in wire.of(m.RoundDone)] == [True] * 3
+    steps = Counter(step.block for step in wire.steps)
+    assert sum(steps[block.block] for block in wire.of(m.Block) if block.round is None) >= 40
 
 
 def test_a_second_experiment_a_switch_of_policy_and_a_window_are_refused():

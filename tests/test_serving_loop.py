@@ -10,7 +10,7 @@ from stand_in_engine import CONTEXT, K, StandInEngine, Words
 
 from avlab.config import RunConfig
 from avlab.workers import messages as m
-from avlab.workers import reporting
+from avlab.workers import reporting, serving
 from avlab.workers.entry import Order
 from avlab.workers.serving import Server, ServingError, open_traffic, request_seed
 
@@ -39,6 +39,13 @@ class Wire:
     @property
     def steps(self):
         return [step for frame in self.of(m.Steps) for step in frame.steps]
+
+
+def until(condition, seconds=60):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.01)
 
 
 @pytest.fixture(autouse=True)
@@ -184,10 +191,7 @@ def test_stop_pause_drain():
     result = []
     thread = threading.Thread(target=lambda: result.append(server.run()))
     thread.start()
-    end = time.monotonic() + 60
-    while server.order.state != "paused":
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    until(lambda: server.order.state == "paused")
     held = len(wire.steps)
     time.sleep(0.1)
     assert len(wire.steps) == held
@@ -199,6 +203,56 @@ def test_stop_pause_drain():
     wire.orders += [(3, m.Stop())]
     assert server.run() == "stopped"
     assert "cancelled" in {request.finish for request in wire.of(m.RequestDone)}
+
+
+def test_a_drain_ends_a_pause():
+    wire, server = serve()
+    wire.orders += [(3, m.Pause()), (3, m.Stop(drain=True))]
+    assert server.run() == "stopped"
+    assert {request.finish for request in wire.of(m.RequestDone)} == {"length"}
+
+
+def test_an_engine_that_dies_while_nothing_runs_ends_the_run():
+    class Died(Exception):
+        pass
+
+    def look():
+        raise Died
+
+    wire, server = serve()
+    wire.orders += [(3, m.Pause())]
+    server.engine.look = look
+    with pytest.raises(Died):
+        server.run()
+
+
+def test_all_that_was_done_is_sent_when_serving_is_held(monkeypatch):
+    monkeypatch.setattr(reporting, "REPORT_SECONDS", 3600.0)
+    monkeypatch.setattr(serving, "LONGEST_SLEEP", 0.02)
+    wire, server = serve()
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    until(lambda: server.engine.step_number > 20)
+    assert not wire.steps
+    wire.orders += [(0, m.Pause())]
+    until(lambda: wire.steps)
+    assert len(wire.steps) == server.engine.step_number
+    wire.orders += [(0, m.Stop())]
+    thread.join(60)
+
+
+def test_a_switch_that_takes_a_while_leaves_a_pause_a_pause():
+    _, server = serve()
+    server.paused, server.order.state = True, "paused"
+    switch = server.engine.set_policy
+
+    def slow(arm):
+        server.order.state = "serving"  # as an engine says that is ready again
+        switch(arm)
+
+    server.engine.set_policy = slow
+    server.begin_block(server.engine.policy.arm, "serve")
+    assert server.order.state == "paused"
 
 
 def test_a_prompt_that_does_not_fit_is_refused_with_a_sentence(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 
-from avlab.vllm.extension import BUFFER, Switch
+from avlab.vllm.extension import BUFFER, NO_STEPS, Switch
 
 K, REQUESTS, INTERVAL = 3, 4, 10
 DRAFTS = {f"r{i}": [0] * K for i in range(REQUESTS)}
@@ -73,7 +73,13 @@ def load(runner):
 def manage(runner):
     """The budget manager is there from now on."""
     probabilities = torch.full((REQUESTS, K), 0.7)
-    runner.adaptive_verification = SimpleNamespace(_confidence_probs=probabilities, cost_tables=None)
+    runner.adaptive_verification = SimpleNamespace(
+        _confidence_probs=probabilities,
+        cost_tables=None,
+        _batch_budget=None,
+        _max_total_logits=99,
+        num_bonus_tokens=1,
+    )
 
 
 def serve(runner, steps):
@@ -127,3 +133,71 @@ def test_kernels_that_are_warmed_up_before_there_is_a_manager_are_no_steps(worke
     assert len(found["steps"]) == BUFFER + 2 and set(calibration) == {"online", "raw"}
     labelled = (BUFFER + 2) * REQUESTS * 2  # the accepted draft, and the rejected one behind it
     assert sum(cell[2] for cell in calibration["online"]) == labelled
+
+
+def test_a_record_without_its_steps(worker):
+    manage(worker.model_runner)
+    worker.avlab_begin()
+    serve(worker.model_runner, INTERVAL + 2)
+    found = worker.avlab_drain(NO_STEPS, -1)
+    assert (found["steps"], found["dropped"], found["next"]) == ([], 0, INTERVAL + 2)
+    assert found["refits_made"] and found["calibration"]["online"]
+    later = worker.avlab_drain(INTERVAL - 1)
+    assert [row[0] for row in later["steps"]] == [INTERVAL, INTERVAL + 1] and later["dropped"] == 0
+
+
+def test_drafts_by_position_are_what_was_scheduled(worker):
+    manage(worker.model_runner)
+    worker.avlab_begin()
+    lengths = [K, 1, 0, 2]
+    drafts = {f"r{i}": [0] * n for i, n in enumerate(lengths) if n}
+    tokens = {f"r{i}": n + 1 for i, n in enumerate(lengths)}
+    batch = SimpleNamespace(num_scheduled_tokens=tokens, scheduled_spec_decode_tokens=drafts)
+    worker.model_runner.execute_model(batch)
+    step = worker.avlab_record.step
+    assert step["scheduled"] == [sum(n > k for n in lengths) for k in range(K)]
+    assert (step["budget"], step["target_tokens"], step["prompt_tokens"]) == (
+        sum(lengths),
+        sum(lengths) + 4,
+        0,
+    )
+
+
+def test_workers_beside_the_first_keep_no_record(worker):
+    other = Worker()
+    other.rank = 1
+    other.init_worker_extension()
+    load(other.model_runner)
+    manage(other.model_runner)
+    other.avlab_begin()
+    serve(other.model_runner, 5)
+    found = other.avlab_drain()
+    assert (found["rank"], found["steps"], found["refits_made"]) == (1, [], [])
+
+
+@pytest.mark.parametrize("where", ["budget manager", "estimator"])
+def test_what_another_vllm_does_not_have_is_said(worker, where):
+    runner = worker.model_runner
+    manage(runner)
+    owner, name = (
+        (runner.adaptive_verification, "cost_tables")
+        if where == "budget manager"
+        else (runner.speculator.acceptance_estimator, "features")
+    )
+    delattr(owner, name)
+    about = worker.avlab_begin()
+    assert not about["steps"] and f"{where} has no {name}" in about["missing"][-1]
+    serve(runner, 3)
+    assert worker.avlab_drain()["steps"] == []
+
+
+def test_a_fault_of_the_record_ends_the_record_alone(worker):
+    manage(worker.model_runner)
+    worker.avlab_begin()
+    serve(worker.model_runner, 2)
+    worker.model_runner.adaptive_verification._confidence_probs = "something else"
+    serve(worker.model_runner, INTERVAL)  # serves on, and the estimator learns
+    assert worker.model_runner.speculator.acceptance_estimator._refits == 1
+    found = worker.avlab_drain()
+    assert "cannot be seen any more (TypeError" in found["failure"] and found["failure"] in found["missing"]
+    assert [row[0] for row in found["steps"]] == [0, 1]

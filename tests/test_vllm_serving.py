@@ -13,7 +13,8 @@ from avlab.experiments.plan import make_plan, steps_ahead
 from avlab.policies import Arm, PolicyError
 from avlab.vllm import engine, extension
 from avlab.vllm.drained import Drained
-from avlab.vllm.engine import EngineError, Iteration, Report, VllmEngine, _look_for_folders, _start_sentence
+from avlab.vllm.engine import Report, VllmEngine, _look_for_folders
+from avlab.vllm.instance import NO_STEPS, EngineError, Iteration, first_line, start_sentence
 from avlab.vllm.reporting import VllmReporter
 from avlab.vllm.serving_config import VllmConfig
 from avlab.workers import messages as m
@@ -129,8 +130,9 @@ def test_a_record_is_told_once_and_from_where_reading_began():
 
 def engine_with(config, about, begun=None):
     engine = VllmEngine(config)
-    engine.about, engine.opened, engine.begun = about, 1, begun
+    engine.instance.about, engine.opened, engine.instance.begun = about, 1, begun
     engine.drain = lambda: None
+    engine.instance.cancel = lambda request: None
     return engine
 
 
@@ -149,24 +151,85 @@ def test_statistics_alone_make_steps_where_verification_is_fixed():
     assert math.isnan(step.verify_ms) and reporter.tokens == 5
 
 
-def test_a_request_that_ends_behind_the_last_iteration_ends(monkeypatch):
+@pytest.fixture
+def quick(monkeypatch):
     monkeypatch.setattr(engine, "MOMENT", 0.01)
+
+
+def served_with(engine, *requests):
+    """Requests that an engine serves."""
+    engine.sequences = [SimpleNamespace(request=SimpleNamespace(id=each)) for each in requests]
+    return engine.sequences[:]
+
+
+def test_a_request_that_ends_behind_the_last_iteration_ends(quick):
     frames, served = [], engine_with(VllmConfig.make(serve=FIXED), ABOUT | {"steps": False})
     reporter = VllmReporter(frames.append, lambda: 1.0, served)
     reporter.begin_block(served.policy.arm, "serve", 0, "mixed")
-    last = SimpleNamespace(request=SimpleNamespace(id=0))
-    served.sequences = [last]
-    served._events.put(Iteration(1.0, 1, 0, 1, 5, 0))
+    (last,) = served_with(served, 0)
+    served.instance.iterations.put(Iteration(1.0, 1, 0, 1, 5, 0))
     assert served.step().finished == [] and served.running == 1
     assert served.step() is None
-    served._finished.append(Finished(last, "end"))  # vLLM's loop comes to it only now
+    served.instance.ended.append(Finished(last, "end"))  # vLLM's loop comes to it only now
+    served.instance.iterations.put(None)
     report = served.step()
     reporter.take(report, idle_ms=0.0)
     assert [each.reason for each in report.finished] == ["end"] and served.running == 0
-    assert (report.iteration, report.tokens, served.step_number) == (None, 0, 1)
+    assert (report.iteration, report.tokens, report.counted, served.step_number) == (None, 0, False, 1)
     assert served.step() is None
     reporter.flush()
     assert not any(isinstance(frame, m.Steps) for frame in frames)
+
+
+def test_a_request_that_ends_while_it_is_cancelled_ends_once(quick):
+    served = engine_with(VllmConfig.make(serve=FIXED), ABOUT | {"steps": False})
+    by_itself, late, other = served_with(served, 0, 1, 2)
+    served.instance.ended.append(Finished(by_itself, "length"))
+    assert served.cancel(0).reason == "length"  # it had ended, and nobody had asked yet
+    assert served.cancel(1).reason == "cancelled" and served.cancel(1) is None
+    served.instance.ended.append(Finished(late, "end"))  # while the cancellation was on its way
+    served.instance.ended.append(Finished(other, "end"))
+    served.instance.iterations.put(Iteration(1.0, 1, 0, 1, 5, 0))
+    assert [each.sequence for each in served.step().finished] == [other] and served.running == 0
+
+
+def test_another_engine_cancels_what_the_one_before_served(quick, monkeypatch):
+    served = engine_with(VllmConfig.make(serve=ADAPTIVE, engines=True), ABOUT | {"steps": False})
+    ended, running = served_with(served, 0, 1)
+    served.instance.ended.append(Finished(ended, "end"))
+    started = []
+    monkeypatch.setattr(served, "_start", started.append)
+    monkeypatch.setattr(engine.memory, "wait_free", lambda before, seconds: 0)
+    served.set_policy(Arm.parse("fixed:1"))
+    served.instance.iterations.put(Iteration(1.0, 1, 0, 1, 5, 0))
+    assert [(each.sequence, each.reason) for each in served.step().finished] == [
+        (ended, "end"), (running, "cancelled"),
+    ]  # fmt: skip
+    assert started[0].speculative["num_speculative_tokens"] == 1
+    monkeypatch.setattr(engine.memory, "wait_free", lambda before, seconds: 7000)
+    with pytest.raises(EngineError, match="7,000 MB"):
+        served.set_policy(Arm.parse("fixed:2"))
+
+
+def test_what_is_heard_late_is_no_step_of_the_block(quick):
+    served = engine_with(VllmConfig.make(serve=ADAPTIVE), ABOUT, record(range(3)))
+    base = record(range(3))["next"]
+    for number in range(3):
+        served.instance.iterations.put(Iteration(number, 1, 0, 1, 5, 0))
+    served.step()
+    served.instance.drain = lambda: base + 2  # the worker has made two steps; one was heard of
+    served.set_policy(Arm.parse("adaptive"))
+    assert served.step_number == 2
+    assert [served.step().counted, served.step().counted] == [False, True] and served.step_number == 3
+
+
+def test_vllm_that_dies_while_nothing_runs_is_noticed(quick):
+    served = engine_with(VllmConfig.make(serve=FIXED), ABOUT | {"steps": False})
+    served.look()
+    served.instance._llm = SimpleNamespace(errored=True)
+    for ask in (served.look, served.step):
+        with pytest.raises(EngineError, match="died"):
+            ask()
 
 
 def test_steps_belong_to_the_block_that_they_were_made_in():
@@ -175,18 +238,18 @@ def test_steps_belong_to_the_block_that_they_were_made_in():
     frames = []
     reporter = VllmReporter(frames.append, lambda: 1.0, engine)
     reporter.begin_block(Arm.parse("adaptive"), "serve", 0, "mixed")
-    engine.pending = [record(range(4))]
+    engine.instance.records.append(record(range(4)))
     reporter.begin_block(Arm.parse("verify:2"), "serve", 3, "mixed")
     steps = [step for frame in frames if isinstance(frame, m.Steps) for step in frame.steps]
     assert [step.block for step in steps] == [0, 0, 0, 0]  # the block was not begun when they were read
-    engine.pending = [record(range(4, 6))]
+    engine.instance.records.append(record(range(4, 6)))
     reporter.flush()
     steps = [step for frame in frames if isinstance(frame, m.Steps) for step in frame.steps]
     assert [(step.step, step.block) for step in steps[4:]] == [(4, 1), (5, 1)]
 
 
 def test_what_means_that_no_length_is_held_is_the_same_on_both_sides():
-    assert engine.VLLMS_RULE == extension.UNTRIMMED
+    assert (engine.VLLMS_RULE, NO_STEPS) == (extension.UNTRIMMED, extension.NO_STEPS)
 
 
 def test_policies_that_one_engine_serves():
@@ -211,21 +274,58 @@ def test_vllm_that_is_not_there_is_said():
 
 
 def test_a_line_of_the_log_says_how_far_a_start_is():
-    from avlab.workers.vllm import Log
+    from avlab.workers.vllm import BEGINNING, Log
 
-    log = SimpleNamespace(phase="", _reasons=[])
+    log = SimpleNamespace(phase=BEGINNING, _reasons=[])
     for line, phase in (
+        ("INFO 11-30 vLLM API server version 0.32.0", BEGINNING),
         ("(EngineCore pid=1) INFO Starting to load model /x...", "loading weights"),
         ("Capturing CUDA graphs (mixed prefill-decode, FULL): 40%", "capturing graphs and timing steps"),
-        ("ValueError: No available memory for the cache blocks.", "capturing graphs and timing steps"),
-        (
-            "RuntimeError: Engine core initialization failed. See root cause above.",
-            "capturing graphs and timing steps",
-        ),
     ):
         Log._look(log, line)
         assert log.phase == phase
+    assert log._reasons == []
+
+
+def test_a_line_of_the_log_says_why_a_start_failed():
+    from avlab.workers.vllm import Log
+
+    log = SimpleNamespace(phase="", _reasons=[], reason=None)
+    for line in (
+        "ValueError: No available memory for the cache blocks.",
+        "RuntimeError: Engine core initialization failed. See root cause above.",
+        "Exception: WorkerProc initialization failed due to an exception in a background process.",
+    ):
+        Log._look(log, line)
     assert log._reasons == ["No available memory for the cache blocks."]
+    for line in (
+        "pydantic_core._pydantic_core.ValidationError: 1 validation error for SpeculativeConfig",
+        "  Value error, Two vocabularies differ. [type=value_error, input_value=..., input_type=dict]",
+    ):
+        Log._look(log, line)
+    assert log._reasons[-1] == "Two vocabularies differ."
+    assert "Two vocabularies" in Log.reason(log, "Engine core initialization failed.")
+    assert Log.reason(log, "There is no model.") == "There is no model."
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        ("No memory.\nAsk less.", "No memory."),
+        (
+            "1 validation error for SpeculativeConfig\n  Value error, Two vocabularies differ. [type=value_error, "
+            "input_value=1]\n    For further information visit",
+            "Two vocabularies differ.",
+        ),
+        (
+            "2 validation errors for ModelConfig\ndtype\n  Input should be a string [type=string_type]\nseed\n  Is 0",
+            "dtype: Input should be a string",
+        ),
+        ("", "ValueError"),
+    ],
+)
+def test_an_error_is_a_line(error, said):
+    assert first_line(ValueError(error)) == said
 
 
 def test_a_folder_that_is_not_there_is_said_at_once(tmp_path):
@@ -235,5 +335,5 @@ def test_a_folder_that_is_not_there_is_said_at_once(tmp_path):
             _look_for_folders(VllmConfig.make(serve=serve).line)
     _look_for_folders(VllmConfig.make(serve="vllm serve some/model").line)
     hub = OSError("We couldn't connect to 'https://huggingface.co'.")
-    assert "drafty is no folder here" in _start_sentence(hub, "drafty")
-    assert "folder" not in _start_sentence(ValueError("No memory."), "drafty")
+    assert "drafty is no folder here" in start_sentence(hub, "drafty")
+    assert "folder" not in start_sentence(ValueError("No memory."), "drafty")

@@ -1,18 +1,12 @@
 """vLLM behind the same methods as the reference engine, so that one serving loop drives both.
 
-`AsyncLLM` runs on an event loop in a thread of its own; requests are coroutines there. A step here is an iteration of
-vLLM's engine, as its statistics tell. With the worker extension, what happened in it is read a second later from
-vLLM's own worker (`extension`, `drained`); without, from the statistics.
-
-vllm is imported when an engine is opened, and not before.
+A step here is an iteration of vLLM's engine, as its statistics tell. With the worker extension, what happened in it is
+read a second later from vLLM's own worker (`extension`, `drained`); without, from the statistics. Whatever runs within
+vLLM, and on its event loop, is in `instance`.
 """
 
-import asyncio
-import concurrent.futures
-import contextlib
 import importlib.util
 import queue
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -24,47 +18,28 @@ import numpy as np
 from avlab.engine.request import Finished, Request, RequestError, check
 from avlab.engine.request import Sequence as Served
 from avlab.policies import Arm, PolicyError
-from avlab.vllm import PACKAGE, NotInstalled, VllmError
+from avlab.vllm import PACKAGE, NotInstalled, memory
+from avlab.vllm.instance import STOP_SECONDS, EngineError, Instance, Iteration, first_line
 from avlab.vllm.serve_line import ServeLine
 from avlab.vllm.serving_config import VllmConfig
+from avlab.workers.processes import end_children
 
-SWITCH = "avlab.vllm.extension.Switch"
-DRAIN_SECONDS = 1.0
 VLLMS_RULE = -1  # a length that is not held: `extension.UNTRIMMED`, which a test compares
 MOMENT = 0.25  # seconds that a step waits for an iteration, so that commands are heard
-ANSWER_SECONDS = 60.0  # for a worker to answer, behind the step that it is in
-HUB = "huggingface.co"
-PARSERS = ("vllm.entrypoints.common.cli_args", "vllm.entrypoints.launchers.cli_args")  # 0.33, 0.32
-
-
-class EngineError(VllmError):
-    """vLLM could not be started, or has died. The message is one sentence."""
-
-
-@dataclass(frozen=True, slots=True)
-class Iteration:
-    """What vLLM's statistics tell of one iteration. by position: drafts scheduled and accepted."""
-
-    time: float
-    running: int
-    waiting: int
-    emitting: int
-    tokens: int
-    prompt_tokens: int
-    scheduled: tuple[int, ...] = ()
-    accepted: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
 class Report:
     """A step: the iteration, what was read from the worker meanwhile, and requests that ended.
 
-    iteration: None where only requests ended, behind the last iteration.
+    iteration: None where only requests ended. counted: whether it is a step of the block under way; one that was made
+    before the block began, and is only heard of now, is not.
     """
 
     iteration: Iteration | None
     drains: list[dict[str, Any]] = field(default_factory=list)
     finished: list[Finished] = field(default_factory=list)
+    counted: bool = True
 
     @property
     def tokens(self) -> int:
@@ -94,24 +69,24 @@ class VllmEngine:
         self.policies: dict[str, VllmPolicy] = {}
         self.policy = VllmPolicy(config.arm if config.engines else config.own_arm)
         self.step_number = 0
-        self.about: dict[str, Any] = {"missing": [], "steps": False, "switch": False}
-        self.pending: list[dict[str, Any]] = []  # drains that no report has taken yet
+        self.instance = Instance(self.line, self._now)
         self.last: Iteration | None = None
-        self.opened = 0  # engines so far
-        self.first_step = 0  # the run's step with which the present engine began
-        self._base = 0  # and its worker's number of that step
-        self._cursors = (-1, -1)
-        self._events: queue.Queue[Iteration | dict[str, Any]] = queue.Queue()
-        self._finished: list[Finished] = []
-        self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._failure = ""
-        self._lock = threading.Lock()
-        self._loop = asyncio.new_event_loop()
-        self._llm: Any = None
+        self.opened = 0  # instances so far
+        self.first_step = 0  # the run's step with which the present one began
+        self._stale = 0  # iterations to come that belong to steps before the block
+        self._finished: list[Finished] = []  # not taken yet
+        self._memory: list[int] = []  # in use on each GPU before
         self._waiting: Callable[[bool], None] = lambda ready: None
-        self._thread = threading.Thread(target=self._loop.run_forever, name="vllm", daemon=True)
+
+    def _now(self) -> float:
+        return self.clock()
 
     # ---- life --------------------------------------------------------------------------------------------------
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What the present instance's worker says of itself."""
+        return self.instance.about
 
     def open(self, waiting: Callable[[bool], None] | None = None) -> None:
         """Start vLLM; takes seconds to many minutes. waiting: called several times a second, and with True when it is
@@ -121,77 +96,24 @@ class VllmEngine:
             raise NotInstalled("a run that vLLM serves")
         self._waiting = waiting or self._waiting
         _look_for_folders(self.line)
-        self._thread.start()
+        self._memory = memory.in_use()
         self._start(self.config.line_of(self.policy.arm) if self.config.engines else self.line)
         self.set_policy(self.config.arm)
 
     def _start(self, line: ServeLine) -> None:
-        started = asyncio.run_coroutine_threadsafe(self._open(line), self._loop)
-        while not started.done():
-            self._waiting(False)
-            concurrent.futures.wait([started], timeout=MOMENT)
-        try:
-            started.result()
-        except SystemExit:
-            raise EngineError(
-                "vLLM does not take the command: what it says stands in the log above."
-            ) from None
-        except Exception as error:
-            raise EngineError(_start_sentence(error, line.model)) from None
+        self.instance = Instance(line, self._now)
+        self.instance.start(lambda: self._waiting(False), MOMENT)
         self.opened += 1
+        self._stale = 0
         self._waiting(True)
 
-    def close(self) -> None:
-        """End vLLM and what it started."""
-        if self._llm is not None:
-            with contextlib.suppress(Exception):
-                self._ask(self._stop(), ANSWER_SECONDS)
-            self._llm = None  # its own finaliser would look for processes that are gone
-        if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join(5)
-
-    async def _open(self, line: ServeLine) -> None:
-        from vllm.engine.arg_utils import AsyncEngineArgs
-        from vllm.v1.engine.async_llm import AsyncLLM
-        from vllm.v1.metrics.loggers import StatLoggerBase
-
-        note = self._note
-
-        class Statistics(StatLoggerBase):
-            """Hands every iteration's statistics over."""
-
-            def __init__(self, vllm_config: Any, engine_index: int = 0):
-                pass
-
-            def record(self, scheduler_stats=None, iteration_stats=None, *_: Any, **__: Any) -> None:
-                if iteration_stats is not None:
-                    note(scheduler_stats, iteration_stats)
-
-            def log_engine_initialized(self) -> None:
-                pass
-
-        arguments = _arguments(line)
-        arguments.worker_extension_cls = SWITCH
-        arguments.disable_log_stats = False
-        llm = AsyncLLM.from_engine_args(AsyncEngineArgs.from_cli_args(arguments), stat_loggers=[Statistics])
-        self._llm = llm
-        self.tokenizer = llm.get_tokenizer()
-        self.vllm_config = llm.vllm_config
-        self.about = (await llm.collective_rpc("avlab_begin"))[0]
-        if self.about["steps"]:
-            self.begun = await self._drain(-1, -1)
-            self._base = int(self.begun["next"])  # the engine's own warm-up is no part of the run
-            self._cursors = (self._base - 1, max([each[0] for each in self.begun["refits_made"]], default=-1))
-            self._drainer = self._loop.create_task(self._keep_draining())
-
-    async def _stop(self) -> None:
-        for task in list(self._tasks.values()):
-            task.cancel()
-        if drainer := getattr(self, "_drainer", None):
-            drainer.cancel()
-        await asyncio.sleep(0)
-        self._llm.shutdown()
+    def close(self, seconds: float = memory.FREE_SECONDS) -> int:
+        """End vLLM and what it started, and wait for so long until a GPU's memory is free again; returns the megabytes
+        that stay in use all the same, 0 where they are few.
+        """
+        self.instance.close()
+        end_children()
+        return memory.wait_free(self._memory, seconds)
 
     # ---- between steps -----------------------------------------------------------------------------------------
 
@@ -206,7 +128,11 @@ class VllmEngine:
     @property
     def room(self) -> int:
         """Tokens that a request may fill, prompt included."""
-        return int(self.vllm_config.model_config.max_model_len)
+        return int(self.instance.vllm_config.model_config.max_model_len)
+
+    def look(self) -> None:
+        """Raises EngineError where vLLM has died, also while nothing runs."""
+        self.instance.look()
 
     def set_policy(self, arm: Arm) -> None:
         """Verify under this arm from the next step on. Raises PolicyError for what this engine cannot do, and
@@ -214,14 +140,12 @@ class VllmEngine:
         """
         policy = self.policy_for(arm)
         if self.about["steps"]:
-            self.pending.append(self._ask(self._drain(*self._cursors)))
-            self.step_number = self._run_step(self.pending[-1]["next"])
+            self._begin_at(self.instance.drain())
         if policy != self.policy:
             if self.config.engines:
                 self._restart(arm)
             else:
-                verify = arm.k if arm.kind == "verify" else VLLMS_RULE
-                self.step_number = self._run_step(self._ask(self._call("avlab_policy", verify))[0])
+                self._begin_at(self.instance.hold(arm.k if arm.kind == "verify" else VLLMS_RULE))
         self.policy = policy
 
     def policy_for(self, arm: Arm) -> VllmPolicy:
@@ -230,17 +154,22 @@ class VllmEngine:
             self._check(arm)
         return self.policies.setdefault(str(arm), VllmPolicy(arm))
 
-    def _run_step(self, number: int) -> int:
-        """A worker's step as the run counts."""
-        return int(number) - self._base + self.first_step
+    def _begin_at(self, number: int) -> None:
+        """What follows begins at this step of the worker's; its iterations so far may not all have been heard of."""
+        step = number - int(self.instance.begun["next"]) + self.first_step
+        unheard = self.instance.iterations.qsize() + 2  # two at most are on their way
+        self._stale = min(max(0, self._stale + step - self.step_number), unheard)
+        self.step_number = step
 
     def _restart(self, arm: Arm) -> None:
         """Another engine for an arm; requests of the one before are cancelled."""
-        self._ask(self._stop(), ANSWER_SECONDS)
-        self._llm = None
+        if left := self.close():
+            raise EngineError(
+                f"{left:,} MB of a GPU's memory stay in use after vLLM has ended, so no other engine can be started: "
+                "nvidia-smi says by whom."
+            )
+        self._collect()
         self._finished += [Finished(each, "cancelled") for each in self.sequences]
-        while not self._events.empty():
-            self._events.get_nowait()
         self.first_step = self.step_number
         self._start(self.config.line_of(arm))
 
@@ -265,186 +194,70 @@ class VllmEngine:
 
     def add(self, request: Request) -> None:
         """Hand a request to vLLM. Raises RequestError if it can never be served."""
-        check(request, int(self.vllm_config.model_config.get_vocab_size()), self.room)
+        vocabulary = int(self.instance.vllm_config.model_config.get_vocab_size())
+        check(request, vocabulary, self.room)
         served = Served(request, -1, list(request.tokens), earlier=np.zeros(0))
         served.admitted_at = self.clock()
         self.sequences.append(served)
-        self._loop.call_soon_threadsafe(self._begin_serving, served)
+        self.instance.serve(served, self.room)
 
     def cancel(self, request_id: int) -> Finished | None:
         """Take a request out."""
         served = next((each for each in self.sequences if each.request.id == request_id), None)
         if served is None:
             return None
-        self._loop.call_soon_threadsafe(self._end_serving, request_id)
-        with self._lock:
-            ended = [each for each in self._finished if each.sequence is served]
-            self._finished = [each for each in self._finished if each.sequence is not served]
+        self.instance.cancel(request_id)
+        self._collect()
         self.sequences.remove(served)
-        return ended[0] if ended else Finished(served, "cancelled")
+        ended = (each for each in self._finished if each.sequence is served)
+        return next(ended, Finished(served, "cancelled"))
 
     # ---- the step ----------------------------------------------------------------------------------------------
 
     def step(self) -> Report | None:
         """The next iteration, or what ended without one; None where neither came in a moment. Raises EngineError where
         vLLM has died.
-
-        vLLM tells an iteration before the requests that ended in it hear of their end, and there may be no other.
         """
-        end = time.monotonic() + MOMENT
-        while True:
-            if self._failure:
-                raise EngineError(self._failure)
-            try:
-                event = self._events.get(timeout=max(0.0, end - time.monotonic()))
-            except queue.Empty:
-                finished = self._take_finished()
-                return Report(None, self.take_drains(), finished) if finished else None
-            if isinstance(event, Iteration):
-                break
-            self.pending.append(event)
-        self.step_number += 1
-        self.last = event
-        return Report(event, self.take_drains(), self._take_finished())
+        try:
+            iteration = self.instance.iterations.get(timeout=MOMENT)
+        except queue.Empty:
+            self.look()
+            return None
+        if iteration is None:
+            finished = self._take_finished()
+            return Report(None, [], finished, counted=False) if finished else None
+        self.last = iteration
+        counted = not self._stale
+        self._stale = max(0, self._stale - 1)
+        self.step_number += counted
+        return Report(iteration, self.take_drains(), self._take_finished(), counted)
 
     def take_drains(self) -> list[dict[str, Any]]:
         """What was read from the worker and not taken yet."""
-        found, self.pending = self.pending, []
+        found = []
+        while self.instance.records:
+            found.append(self.instance.records.popleft())
         return found
 
     def drain(self) -> None:
-        """Read the worker's record now; `take_drains` has it then."""
-        if self.about["steps"] and self._llm is not None and not self._failure:
-            with contextlib.suppress(EngineError):
-                self.pending.append(self._ask(self._drain(*self._cursors)))
+        """Read the worker's record now; `take_drains` has it then. Raises EngineError."""
+        if self.about["steps"]:
+            self.instance.drain(STOP_SECONDS)
+
+    def _collect(self) -> None:
+        while self.instance.ended:
+            self._finished.append(self.instance.ended.popleft())
 
     def _take_finished(self) -> list[Finished]:
-        with self._lock:
-            found, self._finished = self._finished, []
-        for each in found:
-            self.sequences.remove(each.sequence)
-        return found
-
-    # ---- on the event loop -------------------------------------------------------------------------------------
-
-    def _note(self, scheduler: Any, iteration: Any) -> None:
-        """An iteration's statistics have come."""
-        drafts = getattr(scheduler, "spec_decoding_stats", None)
-        self._events.put(
-            Iteration(
-                time=self.clock(),
-                running=int(getattr(scheduler, "num_running_reqs", 0)),
-                waiting=int(getattr(scheduler, "num_waiting_reqs", 0)),
-                emitting=len(iteration.inter_token_latencies_iter) + len(iteration.time_to_first_tokens_iter),
-                tokens=int(iteration.num_generation_tokens),
-                prompt_tokens=int(iteration.num_prompt_tokens),
-                scheduled=tuple(getattr(drafts, "num_draft_tokens_per_pos", ())),
-                accepted=tuple(getattr(drafts, "num_accepted_tokens_per_pos", ())),
-            )
-        )
-
-    def _begin_serving(self, served: Served) -> None:
-        task = self._loop.create_task(self._serve(served))
-        self._tasks[served.request.id] = task
-        task.add_done_callback(lambda _: self._tasks.pop(served.request.id, None))
-
-    def _end_serving(self, request_id: int) -> None:
-        if task := self._tasks.get(request_id):
-            task.cancel()
-
-    async def _serve(self, served: Served) -> None:
-        from vllm import SamplingParams
-        from vllm.sampling_params import RequestOutputKind
-        from vllm.v1.engine.exceptions import EngineDeadError
-
-        request = served.request
-        sampling = SamplingParams(
-            temperature=request.temperature,
-            top_p=request.top_p,
-            top_k=request.top_k,
-            seed=request.seed,
-            max_tokens=min(request.max_new_tokens, self.room - len(request.tokens)),
-            detokenize=False,
-            output_kind=RequestOutputKind.DELTA,
-        )
-        reason = "cancelled"
-        try:
-            prompt = {"prompt_token_ids": request.tokens}
-            async for output in self._llm.generate(prompt, sampling, f"avlab-{request.id}"):
-                new, now = list(output.outputs[0].token_ids), self.clock()
-                if new:
-                    served.tokens += new
-                    served.steps += 1
-                    served.drafts_accepted += len(new) - 1
-                    served.first_token_at, served.last_token_at = served.first_token_at or now, now
-                if output.finished:
-                    reason = "length" if output.outputs[0].finish_reason == "length" else "end"
-        except asyncio.CancelledError:
-            return
-        except EngineDeadError:
-            self._failure = self._failure or "vLLM's engine died: the last lines of the log say why."
-            return
-        except Exception as error:  # vLLM's own refusal of a request
-            self._failure = self._failure or f"vLLM ended a request ({_line(error)})."
-            return
-        with self._lock:
-            self._finished.append(Finished(served, reason))
-
-    async def _call(self, method: str, *arguments: Any) -> Any:
-        return await self._llm.collective_rpc(method, args=arguments)
-
-    async def _drain(self, after: int, refits_after: int) -> dict[str, Any]:
-        found = (await self._call("avlab_drain", after, refits_after))[0]
-        if found["steps"]:
-            self._cursors = (found["steps"][-1][0], self._cursors[1])
-        if found["refits_made"]:
-            self._cursors = (self._cursors[0], found["refits_made"][-1][0])
-        return found
-
-    async def _keep_draining(self) -> None:
-        while True:
-            await asyncio.sleep(DRAIN_SECONDS)
-            try:
-                self._events.put(await self._drain(*self._cursors))
-            except asyncio.CancelledError:
-                raise
-            except Exception as error:
-                self._failure = self._failure or f"vLLM's worker does not answer any more ({_line(error)})."
-                return
-
-    def _ask(self, question: Any, seconds: float = ANSWER_SECONDS) -> Any:
-        """An answer from the event loop. Raises EngineError."""
-        future = asyncio.run_coroutine_threadsafe(question, self._loop)
-        try:
-            return future.result(seconds)
-        except concurrent.futures.TimeoutError:
-            future.cancel()
-            raise EngineError(f"vLLM's worker did not answer within {seconds:g} s.") from None
-        except Exception as error:
-            raise EngineError(f"vLLM's worker could not answer ({_line(error)}).") from None
-
-
-def _arguments(line: ServeLine) -> Any:
-    """A command's arguments as vLLM's own parser reads them. Raises EngineError with what it says."""
-    from vllm.utils.argparse_utils import FlexibleArgumentParser
-
-    class Parser(FlexibleArgumentParser):
-        def error(self, message: str) -> Any:
-            raise EngineError(f"vLLM does not take the command: {message}.")
-
-    for place in PARSERS:
-        with contextlib.suppress(ImportError):
-            parser = importlib.import_module(place).make_arg_parser(Parser())
-            arguments = parser.parse_args(line.words()[3:])
-            arguments.model = line.model
-            return arguments
-    raise EngineError("This vLLM keeps its argument parser somewhere else: the lab knows 0.32 and 0.33.")
-
-
-def _line(error: BaseException) -> str:
-    """An error's first line."""
-    text = str(error).strip() or type(error).__name__
-    return text.split("\n", 1)[0]
+        """Requests that have ended, each once; not those that were cancelled meanwhile."""
+        self._collect()
+        taken = []
+        for each in self._finished:
+            if each.sequence in self.sequences:
+                self.sequences.remove(each.sequence)
+                taken.append(each)
+        self._finished = []
+        return taken
 
 
 def _look_for_folders(line: ServeLine) -> None:
@@ -452,13 +265,6 @@ def _look_for_folders(line: ServeLine) -> None:
     for model in (line.model, str(line.speculative.get("model") or "")):
         if model.startswith(("/", "./", "../", "~")) and not Path(model).expanduser().exists():
             raise EngineError(f"There is no model in {model}: no such folder.")
-
-
-def _start_sentence(error: BaseException, model: str) -> str:
-    if isinstance(error, EngineError):
-        return str(error)
-    text = f"vLLM did not start: {_line(error)}"
-    return f"{text} {model} is no folder here, and no preset of avlab vllm presets." if HUB in text else text
 
 
 class VllmText:
@@ -481,7 +287,7 @@ class VllmText:
             return list(self._tokenizer.encode("\n".join(each["content"] for each in messages)))
         except Exception as error:  # a template's own, of any kind
             raise RequestError(
-                f"The prompt cannot be put into the model's chat template ({_line(error)})."
+                f"The prompt cannot be put into the model's chat template ({first_line(error)})."
             ) from None
 
     def decode(self, tokens: Sequence[int]) -> str:

@@ -12,10 +12,14 @@ A step's tokens are those that were sampled: what lies behind an end of text, or
 later, by vLLM's scheduler, and is among them here as it is among the labels that vLLM's estimator learns from.
 
 In the hot path a step costs a few small copies on the device, which are never waited for. Sums over slots are made of
-those copies when somebody drains, or when their buffer is full, and stay on the device till then.
+those copies when somebody drains, or when their buffer is full, and stay on the device till then. The overhead on a GPU
+has not been measured.
+
+A fault of what is written here ends the record, and says so; vLLM serves on.
 """
 
 import importlib
+import itertools
 import math
 import time
 from collections import deque
@@ -51,6 +55,17 @@ STEP_FIELDS = (
 VECTORS = ("scheduled", "admitted", "accepted", "labelled")  # behind them, K numbers each
 REFIT_FIELDS = ("refit", "number", "time", "slope", "intercepts", "counts", "positives")
 UNTRIMMED = -1  # no length is held: vLLM decides
+NO_STEPS = -2  # asked for in place of the last step that is known
+NEEDED = {  # attributes that the record reads
+    "budget manager": (
+        "_batch_budget",
+        "_max_total_logits",
+        "num_bonus_tokens",
+        "_confidence_probs",
+        "cost_tables",
+    ),
+    "estimator": ("features", "slope", "intercepts", "_refits"),
+}
 
 
 class Watch:
@@ -71,7 +86,8 @@ class Watch:
 
     def avlab_drain(self, after: int = -1, refits_after: int = -1) -> dict:
         """Steps behind number `after`, refits behind `refits_after`, sums of calibration since the beginning, and the
-        cost tables where `after` is negative. Plain lists and numbers; asking twice gives the same again.
+        cost tables where `after` is negative; no steps where it is -2. Plain lists and numbers; asking twice gives the
+        same again. Of several workers that serve one model, the first alone has a record.
         """
         self.avlab_begin()
         return self.avlab_record.drain(after, refits_after)
@@ -111,6 +127,8 @@ class Record:
         )
         self.sums: dict[str, torch.Tensor] = {}  # calibration, [K, BINS, 5] float64, on the device
         self._hooked: set[str] = set()
+        self.failure = ""
+        self._own = Own(self)
 
     # ---- finding one's way -----------------------------------------------------------------------------------
 
@@ -163,6 +181,11 @@ class Record:
         if self.estimator is not None:
             self._wrap(self.estimator, "step", self._refit)
             self._hooked.add("estimator")
+        for name, found in (("budget manager", self.manager), ("estimator", self.estimator)):
+            absent = [each for each in NEEDED[name] if found is not None and not hasattr(found, each)]
+            if absent:
+                self.fail(f"This vLLM's {name} has no {', '.join(absent)}: steps cannot be seen.")
+        self.missing += [self.failure] if self.failure else []
 
     def _hook_manager(self, module, kind) -> None:
         for name in ("get_num_tokens", "reallocate_drafts", "set_cost_curves"):
@@ -185,6 +208,10 @@ class Record:
                 "This vLLM ranks drafts in another place: verification cannot be held at a length."
             )
 
+    def fail(self, sentence: str) -> None:
+        """End the record: what it begun stays, nothing is added."""
+        self.failure, self.step, self.verify = self.failure or sentence, None, UNTRIMMED
+
     def _wrap(self, owner, name: str, inner) -> None:
         key = f"{name}@{id(owner)}"
         if key not in self._hooked:
@@ -199,7 +226,7 @@ class Record:
             "rank": self.rank,
             "runner": f"{runner.__module__}.{runner.__name__}",
             "K": getattr(self, "K", 0),
-            "steps": bool(self._hooked),
+            "steps": bool(self._hooked) and not self.failure,
             "adaptive": manager is not None,
             "source": "" if manager is None else "head" if estimator is None else "online",
             "refits": getattr(estimator, "_refits", -1),
@@ -207,6 +234,7 @@ class Record:
             "next": self.number,
             "clock": time.monotonic(),
             "missing": list(self.missing),
+            "failure": self.failure,
         }
 
     def hold(self, verify: int) -> int:
@@ -226,31 +254,40 @@ class Record:
 
     def _execute(self, original, scheduler_output, *args, **named):
         """A step begins."""
-        dummy = (args[1] if len(args) > 1 else named.get("dummy_run", False)) or not getattr(
-            scheduler_output, "total_num_scheduled_tokens", 0
-        )
-        if dummy or self.warming_up:
-            self.step = None
+        dummy = args[1] if len(args) > 1 else named.get("dummy_run", False)
+        self.step = None
+        if not (dummy or self.failure or self.warming_up):
+            with self._own:
+                self.step = self._begun(scheduler_output)
+        try:
             return original(scheduler_output, *args, **named)
+        finally:
+            if self.step is not None:
+                self.step["verified"] = self._mark()
+
+    def _begun(self, scheduler_output) -> dict | None:
         counts, drafts = scheduler_output.num_scheduled_tokens, scheduler_output.scheduled_spec_decode_tokens
-        lengths = [len(each) for each in drafts.values()]
-        own = [n - len(drafts.get(request, ())) for request, n in counts.items()]
         tokens = sum(counts.values())
-        self.step = {
+        if not tokens:
+            return None
+        lengths = [len(each) for each in drafts.values()]
+        longer = [0] * (self.K + 1)  # drafts of exactly k tokens, then of more than k
+        for n in lengths:
+            longer[min(n, self.K)] += 1
+        for k in range(self.K - 1, 0, -1):
+            longer[k] += longer[k + 1]
+        own = [n - len(drafts.get(request, ())) for request, n in counts.items()]
+        return {
             "requests": len(counts),
             "prompt_tokens": sum(n for n in own if n > 1),
             "target_tokens": tokens,
             "budget": sum(lengths),
-            "scheduled": [sum(n > k for n in lengths) for k in range(self.K)],
+            "scheduled": longer[1:],
             "verify": self.verify,
             "decide_ms": 0.0,
             "expected_ms": math.nan,
             "begun": self._mark(),
         }
-        try:
-            return original(scheduler_output, *args, **named)
-        finally:
-            self.step["verified"] = self._mark()
 
     def _get_num_tokens(self, manager, original, num_tokens_per_req, draft_tokens):
         """vLLM chooses the budget; a held length replaces it."""
@@ -259,17 +296,18 @@ class Record:
         step = self.step
         if step is None or manager._batch_budget is None:
             return tokens
-        drafts, others, budget = manager._batch_budget
-        if self.verify != UNTRIMMED:
-            room = manager._max_total_logits - len(drafts) * manager.num_bonus_tokens
-            length, budget = _longest(list(drafts.values()), self.verify, room)
-            step["held"] = step["verify"] = length
-            manager._batch_budget = (drafts, others, budget)
-            tokens = sum(others.values()) + budget
-        step["budget"], step["target_tokens"] = int(budget), int(tokens)
-        draft_ms, verify_ms = manager.cost_tables
-        step["expected_ms"] = float(draft_ms[len(drafts)] + verify_ms[tokens])
-        step["decide_ms"] += (time.perf_counter() - began) * 1e3
+        with self._own:
+            drafts, others, budget = manager._batch_budget
+            if self.verify != UNTRIMMED:
+                room = manager._max_total_logits - len(drafts) * manager.num_bonus_tokens
+                length, budget = _longest(list(drafts.values()), self.verify, room)
+                held = sum(others.values()) + budget
+                step["held"] = step["verify"] = length
+                manager._batch_budget, tokens = (drafts, others, budget), held
+            step["budget"], step["target_tokens"] = int(budget), int(tokens)
+            draft_ms, verify_ms = manager.cost_tables
+            step["expected_ms"] = float(draft_ms[len(drafts)] + verify_ms[tokens])
+            step["decide_ms"] += (time.perf_counter() - began) * 1e3
         return tokens
 
     def _reallocate_drafts(self, manager, original, *args, **named):
@@ -288,8 +326,9 @@ class Record:
 
     def _observe(self, original, idx_mapping, num_sampled, num_rejected, *args, **named):
         """The outcome is known, on the device: copy what the estimate was made of before the next draft replaces it."""
-        if self.step is not None:
-            self._keep(self.step, idx_mapping, num_sampled, num_rejected)
+        if self.step is not None and self.rank == 0:
+            with self._own:
+                self._keep(self.step, idx_mapping, num_sampled, num_rejected)
         return original(idx_mapping, num_sampled, num_rejected, *args, **named)
 
     def _keep(self, step: dict, idx_mapping, num_sampled, num_rejected) -> None:
@@ -299,16 +338,16 @@ class Record:
         if len(self.pending) == BUFFER:
             self._fold()
         row = len(self.pending)
-        manager, estimator = self.manager, self.estimator
+        manager, estimator, requests = self.manager, self.estimator, idx_mapping.long()
         self._rows[row].fill_(
             n
         )  # here, for numbers that _fold brought over from the host would be waited for
         self._sampled[row, :n].copy_(num_sampled)
         self._rejected[row, :n].copy_(num_rejected)
         if manager is not None:
-            torch.index_select(manager._confidence_probs, 0, idx_mapping.long(), out=self._estimate[row, :n])
+            torch.index_select(manager._confidence_probs, 0, requests, out=self._estimate[row, :n])
         if estimator is not None:
-            torch.index_select(estimator.features, 0, idx_mapping.long(), out=self._feature[row, :n])
+            torch.index_select(estimator.features, 0, requests, out=self._feature[row, :n])
         step |= {
             "number": self.number,
             "time": time.monotonic(),
@@ -321,13 +360,19 @@ class Record:
 
     def _refit(self, original, *args, **named):
         """The estimator learns; where it refits, keep the coefficients, still on the device."""
-        estimator, before = self.estimator, self.estimator._refits
-        if not self.refits:  # what the record begins with
-            self._remember(estimator, before)
+        estimator = self.estimator
+        if self.failure or self.rank != 0:
+            return original(*args, **named)
+        before = None
+        with self._own:
+            before = estimator._refits
+            if not self.refits:  # what the record begins with
+                self._remember(estimator, before)
         result = original(*args, **named)
-        if estimator._refits != before:
-            self._fold()
-            self._remember(estimator, estimator._refits)
+        with self._own:
+            if before is not None and estimator._refits != before:
+                self._fold()
+                self._remember(estimator, estimator._refits)
         return result
 
     def _remember(self, estimator, refit: int) -> None:
@@ -407,17 +452,18 @@ class Record:
     def drain(self, after: int, refits_after: int) -> dict:
         """What happened since; waits for the device, once."""
         self._fold()
-        manager = self.manager
         found = self.about() | {"step_fields": [*STEP_FIELDS, *VECTORS], "refit_fields": list(REFIT_FIELDS)}
         while self.folded:
             self._settle(*self.folded.popleft())
-        found["steps"] = [row for row in self.steps if row[0] > after]
+        newer = itertools.takewhile(lambda row: row[0] > after, reversed(self.steps))
+        found["steps"] = [] if after == NO_STEPS else list(newer)[::-1]
         first = found["steps"][0][0] if found["steps"] else self.number
-        found["dropped"] = max(0, first - (after + 1))
+        found["dropped"] = 0 if after == NO_STEPS else max(0, first - (after + 1))
         found["refits_made"] = [_plain_refit(each) for each in self.refits if each[0] > refits_after]
         found["calibration"] = {name: _cells(sums) for name, sums in self.sums.items() if name}
-        if after < 0 and manager is not None and manager.cost_tables is not None:
-            found["cost_tables"] = [table.tolist() for table in manager.cost_tables]
+        tables = getattr(self.manager, "cost_tables", None)
+        if after < 0 and tables is not None:
+            found["cost_tables"] = [table.tolist() for table in tables]
             found["cost_curves"] = self.curves
         return found
 
@@ -425,11 +471,16 @@ class Record:
         """Make rows of numbers of steps, their tensors and their moments."""
         for step, by_position, total in zip(steps, vectors.tolist(), totals.tolist(), strict=True):
             step |= dict(zip(VECTORS[1:], by_position, strict=True))
+            verify_ms = self._between(step["begun"], step.get("verified"))
+            if (
+                not self.cuda
+            ):  # the host decides within it; a GPU's own time has that only where it waits for it
+                verify_ms = max(0.0, verify_ms - step["decide_ms"])
             step |= {
                 "emitting": total[0],
                 "tokens": total[1],
                 "idle_ms": self._between(step["before"], step["begun"]),
-                "verify_ms": self._between(step["begun"], step.get("verified")),
+                "verify_ms": verify_ms,
                 "sample_ms": self._between(step.get("verified"), step["observed"]),
                 "draft_ms": self._between(step["observed"], step.get("drafted")),
             }
@@ -445,6 +496,22 @@ class Record:
         result = original(manager, draft_curve, verify_curve)
         self.curves = [[[int(n), float(ms)] for n, ms in curve] for curve in (draft_curve, verify_curve)]
         return result
+
+
+class Own:
+    """What is the record's own within a step of vLLM's: a fault in it ends the record, and nothing else."""
+
+    def __init__(self, record: Record):
+        self.record = record
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind, error, trace) -> bool:
+        if isinstance(error, Exception):
+            self.record.fail(f"Steps cannot be seen any more ({type(error).__name__}: {error}).")
+            return True
+        return False
 
 
 def _around(original, inner):

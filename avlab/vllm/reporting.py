@@ -1,12 +1,14 @@
 """A run that vLLM serves, as frames: the reporter of `avlab.workers.serving`'s loop for this engine."""
 
 import bisect
+import contextlib
 import time
 from collections.abc import Callable
 
 from avlab.policies import Arm
 from avlab.vllm.drained import Drained
-from avlab.vllm.engine import Iteration, Report, VllmEngine
+from avlab.vllm.engine import Report, VllmEngine
+from avlab.vllm.instance import EngineError, Iteration
 from avlab.workers import messages as m
 
 REPORT_SECONDS = 0.25
@@ -50,7 +52,8 @@ class VllmReporter:
             if engine.about["steps"]:
                 began = time.monotonic() - self._clock()
                 self._drained = Drained(self._put, began, self.K, engine.config.temperature)
-                self._drained.begin(engine.about, engine.begun, self.name, self.block, engine.first_step)
+                begun = engine.instance.begun
+                self._drained.begin(engine.about, begun, self.name, self.block, engine.first_step)
 
     def take(self, report: Report, idle_ms: float) -> None:
         """Take a step; sends what is due."""
@@ -69,8 +72,9 @@ class VllmReporter:
         self._report_ms += seconds * 1e3
 
     def flush(self) -> None:
-        """Send all that is known by now."""
-        self._engine.drain()
+        """Send all that is known by now, which is what was read so far where vLLM does not answer any more."""
+        with contextlib.suppress(EngineError):
+            self._engine.drain()
         self._take_drains()
         self._send()
 

@@ -6,6 +6,7 @@ step under what was set up before it.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
@@ -69,13 +70,17 @@ class Conductor:
     # ---- called by the serving loop ------------------------------------------------------------------------
 
     def after_step(self, report: Any) -> None:
-        """An engine step is over; sets up the next one, and the run's end behind the last."""
+        """An engine step is over; sets up the next one, and the run's end behind the last. report.counted, where the
+        engine says it: whether it was a step of the block under way.
+        """
         self._finished += [finished.sequence for finished in report.finished]
-        next(self._steps, None)
+        if getattr(report, "counted", True):
+            next(self._steps, None)
 
     def disturb(self, reason: str) -> None:
         """Drop the round under way, and begin another."""
-        self._steps.throw(_Disturbed(reason))
+        if self.kept < self.plan.rounds:
+            self._steps.throw(_Disturbed(reason))
 
     def close(self) -> None:
         """The run ends: say what became of a plan that is not finished."""
@@ -95,7 +100,7 @@ class Conductor:
                 if load_of(label):
                     self._traffic(self.server.config.seed, self._load(label))
                 self._begin(label, "wash-out")
-                yield from self._some(plan.learn)
+                yield from self._learn()
         learnt = copy.deepcopy(self._policies)
         while self.kept < plan.rounds:
             reason = ""
@@ -121,6 +126,13 @@ class Conductor:
             self.number += 1
         self._say("info", f"The A/B is complete: {self.kept} rounds of {len(plan.arms)} arms.")
         self.server.stop_reason = "done"
+
+    def _learn(self) -> Steps:
+        steps = 0
+        while steps < self.plan.learn:
+            with contextlib.suppress(_Disturbed):  # nothing is compared yet
+                yield
+                steps += 1
 
     def _some(self, steps: int) -> Steps:
         for _ in range(steps):

@@ -62,7 +62,7 @@ class Server:
         self.order.state = "serving"
         self.serve_workload(self.workload)
         self.begin_block(self.engine.policy.arm, "serve")
-        began, idle_since = self.order.clock(), None
+        began, idle_since, shown = self.order.clock(), None, False
         reason = ""
         while not reason:
             self._obey()
@@ -78,8 +78,9 @@ class Server:
                 idle_since = idle_since or time.perf_counter()
                 reason = "" if self.paused else self._nothing_left()
                 if not reason:
-                    self.order.outbox.wait(self._nap())
+                    shown = self._idle(time.perf_counter() - idle_since, shown)
                 continue
+            shown = False
             idle_ms = 0.0 if idle_since is None else (time.perf_counter() - idle_since) * 1e3
             idle_since = None
             result = self.engine.step()
@@ -100,6 +101,16 @@ class Server:
         self.report.flush()
         return reason
 
+    def _idle(self, seconds: float, shown: bool) -> bool:
+        """Wait for something to do, idle for so long by now; whether all that was done is sent (it was, if `shown`)."""
+        if look := getattr(self.engine, "look", None):  # an engine with processes of its own may have died
+            look()
+        if not shown and seconds >= LONGEST_SLEEP:
+            self.report.flush()
+            shown = True
+        self.order.outbox.wait(self._nap())
+        return shown
+
     # ---- commands ------------------------------------------------------------------------------------------
 
     def _obey(self) -> None:
@@ -116,6 +127,7 @@ class Server:
             case m.Stop(drain):
                 self.draining = drain
                 self.stop_reason = "" if drain else "stopped"
+                self._pause(False)  # what runs is served to its end
             case m.SetPolicy() | m.SetWorkload() | m.Experiment() if self.conductor:
                 name = type(command).__name__
                 self.order.event(
@@ -171,6 +183,8 @@ class Server:
         self.report.begin_block(
             self.engine.policy.arm, kind, self.engine.step_number, self.workload.name, round, taught, name
         )
+        if self.paused and self.order.state == "serving":  # the arm needed another engine, which is ready
+            self.order.state = "paused"
         estimator = getattr(self.engine.policy, "estimator", None)
         if estimator is not None:
             self.report.cold_start(estimator.coefficients, self.engine.step_number)

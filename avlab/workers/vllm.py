@@ -3,11 +3,10 @@
 Imports are absolute, so that `vllm` is the package of that name; it is imported when the engine is opened.
 """
 
+import contextlib
 import os
 import platform
 import re
-import shutil
-import subprocess
 import sys
 import threading
 import time
@@ -16,15 +15,16 @@ from typing import Any
 import psutil
 
 from avlab.vllm.doctor.look import installed_version
-from avlab.vllm.engine import EngineError, VllmEngine, VllmText
+from avlab.vllm.engine import VllmEngine, VllmText
+from avlab.vllm.instance import EngineError
 from avlab.vllm.reporting import VllmReporter
 from avlab.vllm.serving_config import VllmConfig
 from avlab.workers import messages as m
 from avlab.workers.about import code_version, processor
 from avlab.workers.entry import Order, Stopped, work
-from avlab.workers.processes import end_children
 from avlab.workers.serving import Server, open_traffic
 
+BEGINNING = "starting vLLM"
 PHASES = (  # what a line of vLLM's log says about how far its start is; the last that matches stands
     (r"Starting to load model|Loading .*checkpoint shards", "loading weights"),
     (r"Loading drafter model|Loading draft", "loading the drafter"),
@@ -33,8 +33,15 @@ PHASES = (  # what a line of vLLM's log says about how far its start is; the las
     (r"Capturing CUDA ?graph|Graph capturing", "capturing graphs and timing steps"),
 )
 FAULT = re.compile(r"(?:\w+\.)*(\w*(?:Error|Exception)): (.+)")
-HOLLOW = "Engine core initialization failed"  # says only that another line says it
-LEFT_MB = 512  # of GPU memory above what was in use before, that is worth a warning
+VALUE = re.compile(
+    r"^\s*Value error, (.+?)(?: \[type=|$)"
+)  # what pydantic wraps, below a line that only counts
+HOLLOW = (  # say only that another line says it
+    "Engine core initialization failed",
+    "WorkerProc initialization failed",
+    "validation error",
+)
+FREE_SECONDS = 5.0  # at the end, for a GPU's memory; a Stop waits for it
 
 
 def serve(order: Order) -> str:
@@ -42,37 +49,40 @@ def serve(order: Order) -> str:
     config: VllmConfig = order.config
     workload = open_traffic(config)
     os.environ.update(config.line.environment)
-    used = gpu_memory()
     engine, log = VllmEngine(config), Log()
-    order.progress("starting vLLM", 0, 0)
+    order.progress(BEGINNING, 0, 0)
     try:
-        try:
-            engine.open(lambda ready: _wait(order, log, ready))
-        except EngineError as error:
-            raise EngineError(log.reason(str(error))) from None
+        engine.open(lambda ready: _wait(order, log, ready))
         _greet(order, engine)
         reporter = VllmReporter(order.outbox.put, order.clock, engine)
-        server = Server(order, engine, VllmText(engine.tokenizer), workload, engine.K, report=reporter)
+        server = Server(
+            order, engine, VllmText(engine.instance.tokenizer), workload, engine.K, report=reporter
+        )
         for sentence in engine.about["missing"]:
             order.event("info", "not told", sentence)
-        return server.run()
+        try:
+            return server.run()
+        except (EngineError, Stopped):  # what is known by now is not lost
+            server.cancel_all()
+            reporter.flush()
+            raise
+    except EngineError as error:
+        raise EngineError(log.reason(str(error))) from None
     finally:
         order.state = "stopping vLLM"
-        engine.close()
-        end_children()
-        left = [after - before for before, after in zip(used, gpu_memory(), strict=False)]
-        if order.outbox.greeted and max(left, default=0) > LEFT_MB:
-            order.event(
-                "warning",
-                "memory",
-                f"{max(left)} MB of a GPU's memory are still in use: nvidia-smi says by whom.",
-            )
+        left = engine.close(FREE_SECONDS)
+        if left and order.outbox.greeted:
+            text = f"{left:,} MB of a GPU's memory are still in use: nvidia-smi says by whom."
+            order.event("warning", "memory", text)
+        log.close()
 
 
 def _wait(order: Order, log: "Log", ready: bool) -> None:
     """Tell how far a start is; a stop that comes meanwhile ends it."""
-    if order.asked_to_stop.is_set():
+    if order.asked_to_stop.is_set() or order.outbox.stop_came.is_set():
         raise Stopped
+    if ready:
+        log.phase = BEGINNING
     if ready and order.outbox.greeted:
         order.state = "serving"
     else:
@@ -106,7 +116,7 @@ def _machine(engine: VllmEngine) -> dict[str, Any]:
         current_platform,
     )  # asks the driver, and opens no context on a GPU, as torch would
 
-    model = engine.vllm_config.model_config
+    model = engine.instance.vllm_config.model_config
     return {
         "processor": processor(),
         "cores": psutil.cpu_count(logical=False),
@@ -130,19 +140,28 @@ class Log:
     """Reads what vLLM's processes write to this process's output, and passes it on to where it went before."""
 
     def __init__(self) -> None:
-        self.phase = "starting vLLM"
+        self.phase = BEGINNING
         self._reasons: list[str] = []
         self._out = os.dup(1)
         reader, writer = os.pipe()
         os.dup2(writer, 1)
         os.dup2(writer, 2)
         os.close(writer)
-        threading.Thread(target=self._read, args=(reader,), name="log", daemon=True).start()
+        self._thread = threading.Thread(target=self._read, args=(reader,), name="log", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Let output go where it went before, behind all that was written until now."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os.dup2(self._out, 1)
+        os.dup2(self._out, 2)
+        self._thread.join(1.0)
 
     def reason(self, sentence: str) -> str:
         """Why a start failed: the last error that the log names, where the sentence only points to it."""
         time.sleep(0.2)  # the pipe's last lines
-        if HOLLOW not in sentence or not self._reasons:
+        if not any(each in sentence for each in HOLLOW) or not self._reasons:
             return sentence
         return f"vLLM did not start: {self._reasons[-1]}"
 
@@ -150,7 +169,10 @@ class Log:
         with os.fdopen(pipe, "rb", buffering=0) as lines:
             rest = b""
             while data := lines.read(65536):
-                os.write(self._out, data)
+                with contextlib.suppress(
+                    OSError
+                ):  # a full disk: vLLM would wait for a pipe that nobody reads
+                    os.write(self._out, data)
                 *whole, rest = (rest + data).replace(b"\r", b"\n").split(b"\n")
                 for line in whole:
                     self._look(line.decode("utf-8", "replace"))
@@ -160,21 +182,11 @@ class Log:
             if re.search(pattern, line):
                 self.phase = phase
         found = FAULT.search(line)
-        if found and HOLLOW not in line:
-            self._reasons = [*self._reasons[-20:], found[2].strip()]
-
-
-def gpu_memory() -> list[int]:
-    """Megabytes in use on each NVIDIA GPU; [] where there is none."""
-    command = shutil.which("nvidia-smi")
-    if command is None:
-        return []
-    asked = [command, "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
-    try:
-        said = subprocess.run(asked, capture_output=True, text=True, timeout=20).stdout
-        return [int(line) for line in said.split()]
-    except (OSError, ValueError, subprocess.TimeoutExpired):
-        return []
+        said = found[2] if found and not any(each in line for each in HOLLOW) else ""
+        if wrapped := VALUE.search(line):
+            said = wrapped[1]
+        if said:
+            self._reasons = [*self._reasons[-20:], said.strip()]
 
 
 if __name__ == "__main__":
