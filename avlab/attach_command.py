@@ -73,8 +73,10 @@ def show_watched(summary: dict[str, Any]) -> None:
     engines = watched.get("engines", ())
     if len(engines) > 1:
         console.print(_engines(engines))
-    for sentence in cannot_know(summary["adaptive"], bool(summary["K"]), summary["told"]):
-        console.print(sentence, markup=False, soft_wrap=True)
+    if not summary["extension"]:
+        speculates = bool(summary["K"])
+        for sentence in cannot_know(summary["adaptive"], speculates, summary["told"], summary["unread"]):
+            console.print(sentence, markup=False, soft_wrap=True)
     for event in summary["events"]:
         if event["level"] != "info":
             console.print(f"{event['level']}: {event['text']}", markup=False)

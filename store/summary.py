@@ -139,6 +139,8 @@ def run_summary(con: duckdb.DuckDBPyConnection, run: str, arm: str | None = None
         "watched": watched(con, run),
         "adaptive": described["machine"].get("adaptive"),
         "told": bool(described["machine"].get("told")),
+        "extension": bool(described["machine"].get("extension")),
+        "unread": described["machine"].get("unread", []),
         "ledger_ms": _ledger(con, run, [b["block"] for b in served]),
         "blocks": all_blocks,
         "events": events_since(con, run).to_pylist(),

@@ -18,8 +18,10 @@ from vllm_stand_in import metrics_text, serving
 from avlab.cli import app
 from avlab.config import ConfigError
 from avlab.lab import Lab
-from avlab.vllm.attach import AttachError, Watch, step_of
+from avlab.vllm.attach import AttachError, Watch
 from avlab.vllm.attach_config import AttachConfig
+from avlab.vllm.inside import FIRST_ONLY, NAME, NO_LENGTH, NOT_LOADED, UNASKED
+from avlab.vllm.intervals import step_of
 from avlab.vllm.metrics import Counters, MetricsError
 from avlab.vllm.server import ServerError
 from avlab.vllm.unknown import cannot_know
@@ -149,6 +151,12 @@ def test_what_cannot_be_known_is_said(adaptive, speculates, told, words):
     said = cannot_know(adaptive, speculates, told)
     assert words in said[0]
     assert ("configuration is not told" in said[-1]) is not told
+
+
+def test_why_the_extension_tells_nothing_stands_with_what_cannot_be_known():
+    assert cannot_know(False, True, True, [NOT_LOADED])[-1] == NOT_LOADED
+    assert UNASKED in cannot_know(None, True, False, [UNASKED])
+    assert UNASKED not in cannot_know(None, True, False)
 
 
 def test_the_server_says_whether_verification_is_adaptive_in_development_mode():
@@ -455,85 +463,261 @@ def test_conditional_acceptance_is_told_only_where_every_interval_tells_it(tmp_p
     assert told["watched"]["accepted_per_scheduled"] == pytest.approx(40 / 61)
 
 
-class Extension:
-    """A server's worker extension: answers /collective_rpc. steps: made so far."""
+INFO = "/server_info?config_format=json"
 
-    def __init__(self):
-        self.steps, self.asked = 4, []
+
+class Extension:
+    """A server's worker extension, in development mode: answers /collective_rpc. steps: made so far. verify: the length
+    that each of them held, where one was. ahead: of our clock. old: knows no -2. failing: how often it still fails.
+    """
+
+    def __init__(self, server, name=NAME):
+        self.steps, self.verify, self.ahead, self.old, self.dropped = 4, {}, 0.0, False, 0
+        self.asked, self.failing, self.slow = [], 0, 0.0
+        self.about = ABOUT | {"adaptive": True}
+        self.server = server
+        server.answers["/collective_rpc"] = self
+        configuration = {"parallel_config": {"worker_extension_cls": name}}
+        server.answers[INFO] = json.dumps({"vllm_config": configuration, "vllm_env": {}})
 
     def __call__(self, body):
         order = json.loads(body)
         self.asked.append((order["method"], *order["args"]))
+        if self.failing and order["method"] == "avlab_drain":
+            self.failing -= 1
+            return 500, "Worker failed"
         if order["method"] == "avlab_begin":
-            return json.dumps({"results": [ABOUT | {"adaptive": True, "clock": time.monotonic()}]})
+            return self.told(self.about | {"clock": time.monotonic() + self.ahead})
+        time.sleep(self.slow)
         after = order["args"][0]
-        found = record(range(after + 1, self.steps), refits=(1,), counts=8, next=self.steps)
-        return json.dumps({"results": [found]})
+        numbers = range(max(0, after + 1), 0 if after == -2 and not self.old else self.steps)
+        found = record(numbers, refits=(1,), counts=8, next=self.steps, dropped=self.dropped)
+        for row in found["steps"]:
+            row[found["step_fields"].index("verify")] = self.verify.get(row[0], NO_LENGTH)
+            row[found["step_fields"].index("time")] += self.ahead
+        return self.told(found)
+
+    def told(self, answer):
+        return json.dumps({"results": [answer]})
+
+
+def inside(server, after=None, begin=None, **settings):
+    """Watch a stand-in with an extension that makes two steps a second; after: called with the seconds and it."""
+    extension = Extension(server)
+    if begin:
+        begin(extension)
+    desk = Desk(AttachConfig.make(url=server.url, **settings))
+
+    def more(waits):
+        extension.steps += 2
+        server.answers["/metrics"] = metrics_text(10 + 6 * waits, drafts=waits, by_position=(3, 1, 0), K=3)
+        if after:
+            after(waits, extension)
+
+    server.answers["/metrics"] = metrics_text(10, by_position=(3, 1, 0), K=3)
+    desk.after, desk.extension = more, extension
+    desk.watch = Watch(desk)
+    desk.result = desk.watch.run()
+    return desk
 
 
 def test_with_the_extension_everything_is_told():
     with serving() as server:
-        server.answers["/metrics"] = metrics_text(10, drafts=5, by_position=(3, 1, 0), K=3)
-        extension = server.answers["/collective_rpc"] = Extension()
-        desk = Desk(AttachConfig(url=server.url, requests=None, duration=3.0))
-
-        def more(waits):
-            extension.steps += 2
-            server.answers["/metrics"] = metrics_text(10 + 6 * waits, drafts=5, by_position=(3, 1, 0), K=3)
-
-        desk.after = more
-        Watch(desk).run()
+        desk = inside(server, duration=3)
     (hello,) = desk.of(m.Hello)
     assert hello.K == 3 and hello.machine["extension"] and hello.machine["adaptive"]
+    assert hello.machine["unread"] == []
     steps = desk.steps()
-    assert [step.step for step in steps] == list(range(len(steps))) and len(steps) >= 4
+    assert [step.step for step in steps] == list(range(6))
     assert steps[0].admitted == (2, 1, 0) and steps[0].budget == 3 and steps[0].waiting == 2
     assert desk.of(m.Refit) and desk.of(m.EngineSample)
     assert not any("cannot be known" in event.text for event in desk.of(m.Event))
-    assert ("avlab_drain", -1, -1) in extension.asked
 
 
-@pytest.mark.parametrize(("engine", "inside"), [(None, False), ("0", True), ("1", False)])
-def test_an_extension_answers_for_the_first_engine_of_several(engine, inside):
+@pytest.mark.parametrize("old", [False, True])
+def test_the_first_question_asks_for_no_steps_and_an_older_extension_may_answer_with_some(old):
+    with serving() as server:
+        desk = inside(server, begin=lambda extension: setattr(extension, "old", old), duration=2)
+    assert desk.extension.asked[:3] == [("avlab_begin",), ("avlab_drain", -2, -1), ("avlab_drain", 3, 1)]
+    assert [step.step for step in desk.steps()] == [0, 1, 2, 3]
+
+
+def test_the_other_clock_is_compared_when_it_is_read_and_not_when_it_is_used():
+    """The first record comes late; steps must not be late by that."""
+
+    def begin(extension):
+        extension.ahead, extension.slow = 1000.0, 2.0
+
+    def quick(waits, extension):
+        extension.slow = 0.0
+
+    with serving() as server:
+        desk = inside(server, quick, begin, duration=1)
+    assert desk.watch.drained._offset == pytest.approx(1000.0, abs=1.0)
+
+
+@pytest.mark.parametrize(("engine", "is_read"), [(None, False), ("0", True), ("1", False)])
+def test_an_extension_answers_for_the_first_engine_of_several(engine, is_read):
     with serving() as server:
         server.answers["/metrics"] = "".join(metrics_text(10, K=3, engine=number) for number in "10")
-        server.answers["/collective_rpc"] = Extension()
+        extension = Extension(server)
         desk = Desk(AttachConfig(url=server.url, duration=0.5, engine=engine))
         Watch(desk).run()
     (hello,) = desk.of(m.Hello)
-    assert hello.machine["extension"] == inside
-    assert any("first engine alone" in event.text for event in desk.of(m.Event)) != inside
+    assert hello.machine["extension"] == bool(extension.asked) == is_read
+    assert (FIRST_ONLY in desk.said("info")) != is_read
+
+
+def without_extension(server, answers):
+    server.answers |= {"/metrics": metrics_text(10, drafts=5, by_position=(3, 1, 0), K=3)} | answers
+    desk = Desk(AttachConfig(url=server.url, duration=0.5))
+    Watch(desk).run()
+    return desk
+
+
+def info_of(**parallel):
+    return json.dumps({"vllm_config": {"parallel_config": parallel}, "vllm_env": {}})
+
+
+@pytest.mark.parametrize(
+    ("answers", "sentence"),
+    [
+        ({}, UNASKED),
+        ({INFO: info_of(worker_extension_cls="")}, NOT_LOADED),
+        ({INFO: info_of(worker_extension_cls="their.Own")}, "extension is their.Own, which is not the lab's"),
+        ({INFO: (503, "busy")}, "answered 503. So its worker extension is not read."),
+        ({INFO: "{}"}, "does not tell the configuration as vLLM 0.32 does. So its"),
+    ],
+)
+def test_why_there_is_no_extension_is_said_and_workers_without_it_are_asked_nothing(answers, sentence):
+    asked = []
+    with serving() as server:
+        server.answers["/collective_rpc"] = lambda body: asked.append(body) or (500, "no such method")
+        desk = without_extension(server, answers)
+    [said] = [text for text in desk.said("info") if sentence in text]
+    (hello,) = desk.of(m.Hello)
+    assert hello.machine["unread"] == [said] and not hello.machine["extension"] and asked == []
+    others = {UNASKED, NOT_LOADED} - {sentence}
+    assert not others.intersection(desk.said("info"))
+
+
+@pytest.mark.parametrize("answer", [(500, "broken"), "no JSON", '{"results": []}', '{"results": [{}]}'])
+def test_an_extension_that_does_not_answer_leaves_the_counters(answer):
+    with serving() as server:
+        desk = without_extension(
+            server, {INFO: info_of(worker_extension_cls=NAME), "/collective_rpc": answer}
+        )
+    (hello,) = desk.of(m.Hello)
+    assert not hello.machine["extension"] and hello.machine["told"]
+    assert len(hello.machine["unread"]) == 1
+
+
+def test_a_copy_of_the_extension_under_another_module_s_name_is_the_lab_s():
+    with serving() as server:
+        server.answers["/metrics"] = metrics_text(10, K=3)
+        Extension(server, "watching.Switch")
+        desk = Desk(AttachConfig(url=server.url, duration=0.5))
+        Watch(desk).run()
+    assert desk.of(m.Hello)[0].machine["extension"]
+
+
+def test_drains_that_fail_are_one_silence_and_nothing_is_lost_by_them():
+    def fail(waits, extension):
+        if waits == 2:
+            extension.failing = 3
+
+    with serving() as server:
+        desk = inside(server, fail, duration=7)
+    said = [event.text for event in desk.of(m.Event) if event.kind == "server"]
+    assert len(said) == 2 and "answered 500" in said[0] and said[1] == "The server answers again."
+    assert [step.step for step in desk.steps()] == list(range(14))
+    assert sum(sample.tokens for sample in desk.of(m.EngineSample)) == 42
+
+
+def test_a_server_whose_extension_fails_for_good_ends_the_run():
+    def fail(waits, extension):
+        extension.failing = 1000
+
+    with serving() as server, pytest.raises(AttachError, match=r"collective_rpc answered 500\. It has been"):
+        inside(server, fail, patience=3, duration=60)
+
+
+def restarting(then):
+    """What makes a server restart after two seconds; then: its extension after that."""
+
+    def after(waits, extension):
+        if waits >= 2:
+            extension.steps = 2 * (waits - 1)
+            text = metrics_text(6 * (waits - 1), drafts=waits, by_position=(3, 1, 0), K=3, started=2000.0)
+            extension.server.answers["/metrics"] = text
+        if waits == 2:
+            then(extension)
+
+    return after
 
 
 def test_a_restarted_server_s_extension_is_read_anew():
     with serving() as server:
-        server.answers["/metrics"] = metrics_text(50, K=3)
-        extension = server.answers["/collective_rpc"] = Extension()
-        desk = Desk(AttachConfig(url=server.url, duration=4.0))
-
-        def more(waits):
-            extension.steps = 10 + 2 * waits if waits < 3 else waits
-            tokens = 50 + 6 * waits if waits < 3 else waits
-            server.answers["/metrics"] = metrics_text(tokens, drafts=waits, K=3)
-
-        desk.after = more
-        Watch(desk).run()
-    assert len(desk.of(m.Block)) == 2
+        desk = inside(server, restarting(lambda extension: setattr(extension, "failing", 2)), duration=7)
+    assert [block.block for block in desk.of(m.Block)] == [0, 1]
+    said = [event.text for event in desk.of(m.Event) if event.kind == "server"]
+    assert len(said) == 3 and "restarted" in said[0] and "answered 500" in said[1] and "again" in said[2]
     numbers = [step.step for step in desk.steps()]
-    assert numbers == sorted(set(numbers))
+    assert numbers == list(range(len(numbers))) and {step.block for step in desk.steps()} == {0, 1}
+    assert all(step.admitted for step in desk.steps())
+
+
+def test_a_restarted_server_without_the_extension_has_its_counters_told():
+    def lose(extension):
+        extension.server.answers[INFO] = info_of(worker_extension_cls="")
+
+    with serving() as server:
+        desk = inside(server, restarting(lose), duration=6)
+    [said] = [text for text in desk.said("warning") if NOT_LOADED in text]
+    assert "only the server's counters" in said
+    assert [step.admitted for step in desk.steps()] == [(2, 1, 0)] * 2 + [None] * 4
+
+
+def test_a_restarted_server_that_drafts_more_ends_the_run():
+    def more(extension):
+        extension.about = extension.about | {"K": 5}
+
+    with (
+        serving() as server,
+        pytest.raises(AttachError, match="drafts 5 tokens at a time, and this run began"),
+    ):
+        inside(server, restarting(more), duration=9)
+
+
+def test_steps_that_were_overwritten_and_a_length_that_somebody_holds_are_said():
+    def change(waits, extension):
+        extension.dropped = 7 if waits in (2, 3) else 0
+        if waits in (2, 3):
+            extension.verify |= dict.fromkeys((extension.steps - 2, extension.steps - 1), 2)
+
+    with serving() as server:
+        desk = inside(server, change, duration=6)
+    said = [event.text for event in desk.of(m.Event) if event.kind == "extension"]
+    assert len(said) == 3
+    assert said[0] == "7 steps were overwritten before they were read."
+    assert "holds the length of verification at 2" in said[1] and "vLLM's own choice again" in said[2]
+
+
+def test_what_means_that_no_length_is_held_is_the_same_on_both_sides():
+    extension = pytest.importorskip("avlab.vllm.extension")
+    assert extension.UNTRIMMED == NO_LENGTH
+    assert f"{extension.Watch.__module__}.{extension.Watch.__name__}" == NAME
 
 
 def test_an_extension_that_sees_nothing_leaves_the_counters():
     with serving() as server:
-        server.answers["/metrics"] = metrics_text(10, drafts=5, by_position=(3, 1, 0), K=3)
-        server.answers["/collective_rpc"] = lambda body: json.dumps(
-            {"results": [ABOUT | {"steps": False, "missing": ["It is not Model Runner V2."]}]}
+        desk = inside(
+            server,
+            begin=lambda extension: extension.about.update(
+                steps=False, missing=["It is not Model Runner V2."]
+            ),
+            duration=2,
         )
-        desk = Desk(AttachConfig(url=server.url, duration=2.0))
-        desk.after = lambda waits: server.answers.update(
-            {"/metrics": metrics_text(10 + waits, drafts=5, K=3)}
-        )
-        Watch(desk).run()
     (hello,) = desk.of(m.Hello)
     assert not hello.machine["extension"] and desk.steps()[0].target_tokens is None
     assert "It is not Model Runner V2." in [event.text for event in desk.of(m.Event)]

@@ -191,6 +191,41 @@ def test_tls_is_verified(certificate):
         assert "does not speak TLS" in str(refusal(Server(server.url.replace("http", "https"))))
 
 
+def test_a_question_to_workers_ends_by_our_clock_and_never_by_the_server_s():
+    bodies = []
+
+    def answer(body):
+        bodies.append(json.loads(body))
+        return '{"results": [{"next": 3}, {"next": 4}]}'
+
+    with serving() as server:
+        server.answers["/collective_rpc"] = answer
+        assert Server(server.url).call("avlab_drain", 7, -1) == {"next": 3}
+        assert bodies == [{"method": "avlab_drain", "args": [7, -1]}]
+        server.delay = 30.0
+        with pytest.raises(ServerError, match=r"did not answer within 0\.5 s") as caught:
+            Server(server.url, timeout=0.5).call("avlab_begin")
+    assert caught.value.passing
+
+
+@pytest.mark.parametrize("answer", ["<html>", "[]", '{"results": []}', '{"results": ["a"]}', '{"other": 1}'])
+def test_workers_answers_that_are_none(answer):
+    with serving() as server:
+        server.answers["/collective_rpc"] = answer
+        with pytest.raises(ServerError, match="does not answer as a vLLM server does"):
+            Server(server.url).call("avlab_begin")
+
+
+def test_a_configuration_that_is_not_told_differs_from_one_that_did_not_come():
+    with serving() as server:
+        assert Server(server.url).configuration() is None  # not in development mode
+        for answer in ((500, ""), "<html>", '{"vllm_config": "as text"}'):
+            server.answers["/server_info?config_format=json"] = answer
+            with pytest.raises(ServerError):
+                Server(server.url).configuration()
+            assert Server(server.url).info() is None
+
+
 # ---- a running server, examined ----------------------------------------------------------------------------------
 
 

@@ -107,9 +107,8 @@ def test_vllm_may_live_in_another_environment(monkeypatch):
 def test_a_record_is_told_once_and_from_where_reading_began():
     frames = []
     drained = Drained(frames.append, time.monotonic(), temperature=1.0)
-    about = ABOUT | {"clock": time.monotonic()}
     tables = {"cost_tables": [[0.0, 1.0], [0.1, 0.2, 0.3]], "cost_curves": [[[1, 1.0]], [[1, 0.2], [2, 0.3]]]}
-    drained.begin(about, record(range(5), refits=(0, 1), counts=10, **tables), "adaptive", 0)
+    drained.begin(ABOUT, record(range(5), refits=(0, 1), counts=10, **tables), "adaptive", 0)
     costs, cold = frames
     assert costs.draft_table == [[0.0] + [0.0] * K, [0.0] + [1.0] * K] and costs.draft_samples == [
         (1, K, 1.0)
@@ -126,6 +125,16 @@ def test_a_record_is_told_once_and_from_where_reading_began():
     assert (calibration.count, calibration.positives, calibration.sum_p) == ([6], [3], [3.0])
     frames.clear()
     assert drained.take(found, lambda step: 0, lambda step: "adaptive", 0) == [] and frames == []
+
+
+def test_a_step_s_time_is_its_own_clock_s_less_the_offset_that_the_reader_took():
+    began = time.monotonic()
+    drained = Drained(lambda _: None, began)
+    drained.begin(ABOUT | {"clock": began - 7.0, "offset": 500.0}, record(()), "adaptive", 0)
+    found = record(range(1))
+    (step,) = drained.take(found, lambda _: 0, lambda _: "adaptive", 0)
+    told = found["steps"][0][found["step_fields"].index("time")]
+    assert step.time == pytest.approx(told - 500.0 - began)
 
 
 def engine_with(config, about, begun=None):
@@ -234,7 +243,7 @@ def test_vllm_that_dies_while_nothing_runs_is_noticed(quick):
 
 def test_steps_belong_to_the_block_that_they_were_made_in():
     config = VllmConfig.make(serve=ADAPTIVE)
-    engine = engine_with(config, ABOUT | {"clock": time.monotonic()}, record(()))
+    engine = engine_with(config, ABOUT, record(()))
     frames = []
     reporter = VllmReporter(frames.append, lambda: 1.0, engine)
     reporter.begin_block(Arm.parse("adaptive"), "serve", 0, "mixed")

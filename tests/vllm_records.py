@@ -10,7 +10,7 @@ K = 3
 def step_row(number, admitted):
     values = dict.fromkeys(STEP_FIELDS, 1.0) | {
         "number": number, "time": time.monotonic(), "requests": 2, "prompt_tokens": 0, "target_tokens": 4,
-        "budget": sum(admitted), "emitting": 2, "tokens": 3,
+        "budget": sum(admitted), "verify": -1, "emitting": 2, "tokens": 3,
     }  # fmt: skip
     vectors = {"scheduled": [2, 2, 1], "admitted": admitted, "accepted": [1, 0, 0], "labelled": [2, 1, 0]}
     return [values[name] for name in STEP_FIELDS] + [vectors[name] for name in VECTORS]
@@ -30,4 +30,4 @@ def record(numbers, refits=(), counts=0, **more):
     return found | more
 
 
-ABOUT = {"K": K, "source": "online", "missing": [], "clock": 0.0, "steps": True, "switch": True}
+ABOUT = {"K": K, "source": "online", "missing": [], "offset": 0.0, "steps": True, "switch": True}

@@ -23,7 +23,9 @@ def draw(shown: Shown, seconds: float | None) -> None:
     steps = within(feed.steps, seconds)
     about = shown.description["machine"]
     _headline(samples)
-    sentences = cannot_know(about.get("adaptive"), shown.K > 0, bool(about.get("told")))
+    sentences = cannot_know(
+        about.get("adaptive"), shown.K > 0, bool(about.get("told")), about.get("unread", ())
+    )
     st.info("\n\n".join(sentences), icon=":material/visibility_off:")
     _charts(samples, steps, feed.blocks)
     _engines(samples)

@@ -14,6 +14,8 @@ from typing import Any
 from avlab.vllm import VllmError
 from avlab.vllm.attach_config import AttachConfig
 from avlab.vllm.drained import Drained
+from avlab.vllm.inside import NO_LENGTH, Found, Unread, find
+from avlab.vllm.intervals import engine_sample, step_of
 from avlab.vllm.metrics import Counters, Engine, MetricsError, Reading, between, fell, read, total
 from avlab.vllm.server import Server, ServerError
 from avlab.vllm.unknown import cannot_know
@@ -24,12 +26,6 @@ from avlab.workers.entry import Order
 ARM = "watched"
 WORKLOAD = "its users' requests"
 NOT_TOLD = "not told"
-LOADED = "The server has the worker extension, which cannot see its steps."
-FIRST_ONLY = (
-    "The server's worker extension answers for its first engine alone, so the counters of all are told: --engine 0 "
-    "watches the first one from inside."
-)
-NAN = float("nan")
 
 
 class AttachError(VllmError):
@@ -46,6 +42,7 @@ class Watch:
             self.config.url, self.config.key_variable, self.config.ca_file, self.config.timeout
         )
         self.model = self.config.model or ""
+        self.K = 0
         self.adaptive: bool | None = None  # None: not known
         self.block = 0
         self.tokens = self.finished = 0.0
@@ -54,6 +51,9 @@ class Watch:
         self.silent_since: float | None = None
         self.paused, self.stop_reason = False, ""
         self.drained: Drained | None = None  # what the worker extension tells, where it is there
+        self.lost = False  # the server restarted, and its extension is to be found again
+        self.held = NO_LENGTH  # by somebody's switch
+        self.overwritten = False  # and that was said
 
     def run(self) -> str:
         """Greet and watch; returns "done" or "stopped". Raises AttachError, ServerError or MetricsError."""
@@ -72,24 +72,25 @@ class Watch:
     def _begin(self) -> None:
         self.order.progress(f"asking {self.config.url}", 0, 0)
         reading = read(self.server.metrics())
-        version, info = self.server.version(), self.server.info()
-        spec = _speculative(info)
+        version = self.server.version()
         self.model = self._choose_model(reading)
         engines = self._mine(reading)
+        info: dict[str, Any] | None = None
+        found: Found | None = None
+        unread: list[str] = []  # why the extension tells nothing
+        try:
+            info = self.server.configuration()
+            found = find(self.server, info, self._first_alone(reading))
+        except Unread as error:
+            unread = error.sentences
+        except ServerError as error:
+            unread = [f"{error} So its worker extension is not read."]
+        spec = _speculative(info)
+        self.K = max(len(each.accepted_by_position) for each in engines.values())
         self.adaptive = self._verification(spec)
-        K = max(len(each.accepted_by_position) for each in engines.values())
-        about = self._extension()
-        unread: list[str] = []
-        alone = len(reading.engines) == 1 or [key for _, key in engines] == [_first(reading)]
-        if about and not about["steps"]:
-            unread = [LOADED, *about["missing"]]
-        elif about and not alone:
-            unread = [FIRST_ONLY]
-        if unread:
-            about = None
-        if about:
-            K, self.adaptive = int(about["K"]), bool(about["adaptive"])
-        drafter = None if not K else str(spec.get("model") or spec.get("method") or NOT_TOLD)
+        if found:
+            self.K, self.adaptive = found.K, bool(found.about["adaptive"])
+        drafter = None if not self.K else str(spec.get("model") or spec.get("method") or NOT_TOLD)
         self.put(
             m.Hello(
                 kind=AttachConfig.kind,
@@ -100,14 +101,15 @@ class Watch:
                 target_hash="",
                 drafter=drafter,
                 drafter_hash=None,
-                K=K,
+                K=self.K,
                 code=code_version(),
                 machine={
                     "server": self.config.url,
                     "engines": sorted(number for _, number in engines),
                     "adaptive": self.adaptive,
                     "told": info is not None,
-                    "extension": about is not None,
+                    "extension": found is not None,
+                    "unread": unread,
                     "system": platform.platform(),
                     "versions": {"vllm": version, "python": platform.python_version()},
                 },
@@ -115,28 +117,30 @@ class Watch:
         )
         self.order.state = "serving"
         self._new_block()
-        if about:
-            self._begin_draining(about)
-        told = about["missing"] if about else cannot_know(self.adaptive, bool(K), info is not None)
-        for sentence in (*told, *unread):
+        if found:
+            self._begin_draining(found)
+            told = found.about["missing"]
+        else:
+            told = cannot_know(self.adaptive, bool(self.K), info is not None, unread)
+        for sentence in told:
             self.order.event("info", "not told", sentence)
         if self.config.key_variable and self.config.url.startswith("http://"):
             self.order.event("warning", "key", "The key travels unencrypted: https:// would protect it.")
         self.tried = self.order.clock()
         self.last = (self.tried, reading)
 
-    def _extension(self) -> dict[str, Any] | None:
-        """What the server's worker extension says of itself; None where there is none."""
-        try:
-            about = self.server.call("avlab_begin")[0]
-        except (ServerError, IndexError):
-            return None
-        return about if isinstance(about, dict) and "steps" in about else None
+    def _begin_draining(self, found: Found) -> None:
+        if found.K > self.K:
+            raise AttachError(
+                f"Since it restarted the server drafts {found.K} tokens at a time, and this run began with {self.K}: "
+                "begin another."
+            )
+        self.drained = Drained(self.put, time.monotonic() - self.order.clock(), self.K)
+        self.drained.begin(found.about, found.record, ARM, self.block, self.order.step)
 
-    def _begin_draining(self, about: Mapping[str, Any]) -> None:
-        self.drained = Drained(self.put, time.monotonic() - self.order.clock())
-        found = self.server.call("avlab_drain", -1, -1)[0]
-        self.drained.begin(about, found, ARM, self.block, self.order.step)
+    def _first_alone(self, reading: Reading) -> bool:
+        """Whether the server's first engine is all that is watched."""
+        return len(reading.engines) == 1 or [key for _, key in self._mine(reading)] == [_first(reading)]
 
     def _choose_model(self, reading: Reading) -> str:
         models = sorted({model for model, _ in reading.engines})
@@ -209,35 +213,60 @@ class Watch:
         return self.order.clock() - self.tried
 
     def _look(self) -> None:
+        """One interval. What is asked for is had as a whole: the counters and, where it is there, the extension's
+        record; until then the server is silent, and the interval goes on.
+        """
         self.tried = self.order.clock()
         try:
             reading = read(self.server.metrics())
+            before, after = self.last, (self.order.clock(), reading)
+            if before and fell(before[1], reading):
+                self._restarted(after)
+                before = None
+            if self.lost:
+                self._find_again(reading)
+            found = self._record() if before else None
         except ServerError as error:
             self._silent(error)
             return
         except MetricsError as error:  # a server that is starting has none yet
             self._silent(ServerError(str(error), passing=True))
             return
-        now = self.order.clock()
         if self.silent_since is not None:
             self.silent_since, self.order.state = None, "serving"
             self.order.event("info", "server", "The server answers again.")
-        before, self.last = self.last, (now, reading)
-        if before is None:
-            return
-        if fell(before[1], reading):
-            self.block += 1
+        self.last = after
+        if before:
+            self._report(before, after, found)
+
+    def _restarted(self, now: tuple[float, Reading]) -> None:
+        self.block, self.last = self.block + 1, now
+        self.order.event(
+            "warning", "server", "The server restarted: its counters fell. The interval is left out."
+        )
+        self._new_block()
+        self.lost, self.drained = self.lost or self.drained is not None, None
+        self.held = NO_LENGTH
+
+    def _find_again(self, reading: Reading) -> None:
+        """The extension of a server that restarted. Raises ServerError where it may be found the next time."""
+        try:
+            found = find(self.server, self.server.configuration(), self._first_alone(reading))
+        except (Unread, ServerError) as error:
+            if isinstance(error, ServerError) and error.passing:
+                raise
             self.order.event(
-                "warning", "server", "The server restarted: its counters fell. The interval is left out."
+                "warning", "server", f"{error} From here on this run has only the server's counters."
             )
-            self._new_block()
-            if self.drained:
-                about = self._extension()
-                self.drained = None
-                if about and about["steps"]:
-                    self._begin_draining(about)
-            return
-        self._report(before, (now, reading))
+        else:
+            self._begin_draining(found)
+        self.lost = False
+
+    def _record(self) -> Mapping[str, Any] | None:
+        """What the server's worker has recorded since, None without its extension. Raises ServerError."""
+        if self.drained is None:
+            return None
+        return self.server.call("avlab_drain", self.drained.after, self.drained.refits_after)
 
     def _silent(self, error: ServerError) -> None:
         """Wait for a server that does not answer, but not for ever. Raises what cannot pass."""
@@ -252,8 +281,10 @@ class Watch:
                 f"{error} It has been silent for {self.config.patience:g} s, so watching ended."
             )
 
-    def _report(self, before: tuple[float, Reading], after: tuple[float, Reading]) -> None:
-        """One interval: a sample for each engine, a step for all."""
+    def _report(
+        self, before: tuple[float, Reading], after: tuple[float, Reading], found: Mapping[str, Any] | None
+    ) -> None:
+        """One interval: a sample for each engine, and a step for all, or the steps that the extension recorded."""
         seconds = after[0] - before[0]
         parts: dict[Engine, Counters] = {}
         for key, counters in self._mine(after[1]).items():
@@ -265,100 +296,36 @@ class Watch:
         for (model, engine), counters in parts.items():
             self.put(engine_sample(counters, step, after[0], self.block, model, engine, seconds))
         everything = total(list(parts.values()))
-        if self.drained:
-            self._drain(self.drained, round(everything.waiting))
+        if self.drained and found is not None:
+            self._take(self.drained, found, round(everything.waiting))
         else:
             self.put(m.Steps([step_of(everything, step, after[0], self.block, self.adaptive)]))
             self.order.step = step + 1
         self.tokens += everything.tokens
         self.finished += everything.finished
 
-    def _drain(self, drained: Drained, waiting: int) -> None:
-        """The steps that the server's worker has made since."""
-        try:
-            found = self.server.call("avlab_drain", drained.after, drained.refits_after)[0]
-        except ServerError as error:
-            self._silent(error)
-            return
+    def _take(self, drained: Drained, found: Mapping[str, Any], waiting: int) -> None:
+        """The steps that the server's worker has made since, and what they say of others who use its extension."""
+        if found["dropped"] and not self.overwritten:
+            self.overwritten = True
+            self.order.event(
+                "warning", "extension", f"{found['dropped']:,} steps were overwritten before they were read."
+            )
+        verify = found["step_fields"].index("verify")
+        new = [row for row in found["steps"] if row[0] > drained.after]
+        if new and new[-1][verify] != self.held:
+            self.held = new[-1][verify]
+            self.order.event(
+                "warning",
+                "extension",
+                "The length of verification is vLLM's own choice again."
+                if self.held == NO_LENGTH
+                else f"Somebody holds the length of verification at {self.held} (avlab_policy).",
+            )
         steps = drained.take(found, lambda _: self.block, lambda _: ARM, waiting)
         if steps:
             self.put(m.Steps(steps))
             self.order.step = steps[-1].step + 1
-
-
-def step_of(counters: Counters, step: int, time: float, block: int, adaptive: bool | None) -> m.Step:
-    """An interval as a step. By position only acceptance is told; where drafts were of full length that is what was
-    scheduled too, and where verification is known to be fixed, what was admitted, and labelled: a slot is if all before
-    it were accepted.
-    """
-    K = len(counters.accepted_by_position)
-    accepted = tuple(map(round, counters.accepted_by_position))
-    drafts = round(counters.drafts)
-    full = K > 0 and round(counters.draft_tokens) == K * drafts
-    scheduled = (drafts,) * K if full else None
-    fixed = full and adaptive is False
-    return m.Step(
-        step=step,
-        time=time,
-        block=block,
-        running=round(counters.running),
-        waiting=round(counters.waiting),
-        emitting=round(counters.outputs),
-        prompt_tokens=round(counters.prompt_tokens),
-        target_tokens=None,
-        drafted=K,
-        budget=round(counters.draft_tokens) if fixed else None,
-        tokens=round(counters.tokens),
-        scheduled=scheduled,
-        admitted=scheduled if fixed else None,
-        accepted=accepted,
-        labelled=(drafts, *accepted[:-1]) if fixed else None,
-        expected_tokens=NAN,
-        expected_ms=NAN,
-        draft_ms=NAN,
-        verify_ms=NAN,
-        sample_ms=NAN,
-        decide_ms=NAN,
-        report_ms=NAN,
-        idle_ms=NAN,
-        explored=0,
-        explored_ms=0.0,
-    )
-
-
-def engine_sample(
-    counters: Counters, step: int, time: float, block: int, model: str, engine: str, seconds: float
-) -> m.EngineSample:
-    """An interval of one engine as a frame; None for what this server does not tell."""
-
-    def told(name: str, value: Any) -> Any:
-        return None if name in counters.missing else value
-
-    return m.EngineSample(
-        step=step,
-        time=time,
-        block=block,
-        model=model,
-        engine=engine,
-        seconds=seconds,
-        running=counters.running,
-        waiting=counters.waiting,
-        cache_usage=told("cache_usage", counters.cache_usage),
-        engine_steps=told("engine_steps", counters.engine_steps),
-        prompt_tokens=round(counters.prompt_tokens),
-        tokens=round(counters.tokens),
-        finished=round(counters.finished),
-        preemptions=round(counters.preemptions),
-        outputs=round(counters.outputs),
-        first_tokens=round(counters.first_tokens),
-        first_token_seconds=counters.first_token_seconds,
-        later_outputs=round(counters.later_outputs),
-        later_seconds=counters.later_seconds,
-        drafts=told("drafts", round(counters.drafts)),
-        draft_tokens=told("draft_tokens", round(counters.draft_tokens)),
-        accepted=told("accepted", round(counters.accepted)),
-        accepted_by_position=[round(each) for each in counters.accepted_by_position],
-    )
 
 
 def _first(reading: Reading) -> str:

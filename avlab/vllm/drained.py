@@ -25,20 +25,20 @@ class Drained:
         self.base = self.after = self.refits_after = -1
         self.first_step = 0
         self.K = 0
-        self._offset = 0.0  # of the record's clock, to ours
+        self._offset = 0.0  # the record's clock less ours
         self._sums: dict[str, dict[tuple[int, int], list[float]]] = {}
         self._window = 0
 
     def begin(
         self, about: Mapping[str, Any], found: Mapping[str, Any], arm: str, block: int, first_step: int = 0
     ) -> None:
-        """Read from here on. about: what `avlab_begin` answers; found: a whole record, whose steps are left out.
-        first_step: the run's number of the next one.
+        """Read from here on. about: what `avlab_begin` answered, with "offset": its clock less ours, taken when the
+        answer came. found: a whole record, whose steps are left out. first_step: the run's number of the next one.
 
         Puts the cost tables and the coefficients that the estimator has by now.
         """
         self.K = int(about["K"])
-        self._offset = float(about["clock"]) - time.monotonic()
+        self._offset = float(about["offset"])
         self.base, self.after = int(found["next"]), int(found["next"]) - 1
         self.first_step = first_step
         self._sums = {source: _by_cell(rows) for source, rows in found["calibration"].items()}

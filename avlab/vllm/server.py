@@ -25,11 +25,13 @@ TAILS = ("/v1", "/metrics", "/health")  # what people paste with the address
 
 
 class ServerError(VllmError):
-    """A server that does not answer as it should. passing: it may answer the next time."""
+    """A server that does not answer as it should. passing: it may answer the next time. status: of HTTP, where it
+    answered with one.
+    """
 
-    def __init__(self, sentence: str, passing: bool = False):
+    def __init__(self, sentence: str, passing: bool = False, status: int | None = None):
         super().__init__(sentence)
-        self.passing = passing
+        self.passing, self.status = passing, status
 
 
 def base_url(text: str) -> str:
@@ -92,16 +94,21 @@ class Server:
         except ValueError:
             raise ServerError(f"{self.url}{path} does not answer with JSON: is this a vLLM server?") from None
 
-    def call(self, method: str, *arguments: int) -> list[Any]:
-        """What every worker of the server answers to a method of its extension. Raises ServerError.
+    def call(self, method: str, *arguments: int) -> dict[str, Any]:
+        """What the server's first worker answers to a method of its extension. Raises ServerError.
 
-        Only in development mode; a method that the workers do not have is answered as a fault of the server.
+        Only in development mode, and only where all workers have that method: `inside`. The question ends by our clock
+        alone: one that vLLM gives up leaves its answer behind for whoever asks next.
         """
-        body = json.dumps({"method": method, "args": arguments, "timeout": self.timeout}).encode()
+        body = json.dumps({"method": method, "args": arguments}).encode()
+        text = self.text("/collective_rpc", body)
         try:
-            return list(json.loads(self.text("/collective_rpc", body))["results"])
-        except (ValueError, KeyError, TypeError):
-            raise ServerError(f"{self.url}/collective_rpc does not answer as a vLLM server does.") from None
+            answer = json.loads(text)["results"][0]
+        except (ValueError, KeyError, IndexError, TypeError):
+            answer = None
+        if not isinstance(answer, dict):
+            raise ServerError(f"{self.url}/collective_rpc does not answer as a vLLM server does.")
+        return answer
 
     def metrics(self) -> str:
         """The text of /metrics. Raises ServerError."""
@@ -115,18 +122,28 @@ class Server:
             return None
         return str(answer["version"]) if isinstance(answer, Mapping) and "version" in answer else None
 
-    def info(self) -> dict[str, Any] | None:
+    def configuration(self) -> dict[str, Any] | None:
         """The server's whole configuration, which it tells in development mode only; None otherwise.
 
-        The first answer takes seconds: the server looks at its machine before.
+        The first answer takes seconds: the server looks at its machine before. Raises ServerError.
         """
         patient = replace(self, timeout=max(self.timeout, INFO_SECONDS))
         try:
             answer = patient.json("/server_info?config_format=json")
+        except ServerError as error:
+            if error.status == 404:
+                return None
+            raise
+        if not isinstance(answer, Mapping) or not isinstance(answer.get("vllm_config"), Mapping):
+            raise ServerError(f"{self.url}/server_info does not tell the configuration as vLLM 0.32 does.")
+        return dict(answer)
+
+    def info(self) -> dict[str, Any] | None:
+        """The server's configuration, None where it does not tell it, for whatever reason."""
+        try:
+            return self.configuration()
         except ServerError:
             return None
-        known = isinstance(answer, Mapping) and isinstance(answer.get("vllm_config"), Mapping)
-        return dict(answer) if known else None
 
     def _headers(self) -> dict[str, str]:
         if not self.key_variable:
@@ -161,14 +178,17 @@ class Server:
                 if self.key_variable
                 else "wants a key: put it into an environment variable and name that with --key-variable"
             )
-            return ServerError(f"{self.url} {what} (it answered {code}).")
+            return ServerError(f"{self.url} {what} (it answered {code}).", status=code)
         if 300 <= code < 400:
-            return ServerError(f"{self.url} sends readers on to {_safe(location)}: give that address.")
+            return ServerError(
+                f"{self.url} sends readers on to {_safe(location)}: give that address.", status=code
+            )
         if code == 404:
             return ServerError(
-                f"{self.url} answers, but has no {path.partition('?')[0]}: is it a vLLM server, and its whole address?"
+                f"{self.url} answers, but has no {path.partition('?')[0]}: is it a vLLM server, and its whole address?",
+                status=code,
             )
-        return ServerError(f"{self.url}{path} answered {code}.", passing=code >= 500 or code == 429)
+        return ServerError(f"{self.url}{path} answered {code}.", code >= 500 or code == 429, code)
 
     def _unreachable(self, error: Exception) -> ServerError:
         reason = error.reason if isinstance(error, urllib.error.URLError) else error

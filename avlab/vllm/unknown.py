@@ -1,8 +1,12 @@
 """What a watched server's counters cannot tell, in words: for the terminal, the Live page and the run's events."""
 
+from collections.abc import Sequence
 
-def cannot_know(adaptive: bool | None, speculates: bool, told: bool) -> list[str]:
-    """Sentences. adaptive: whether verification is, None where nobody said. told: the server told its configuration."""
+
+def cannot_know(adaptive: bool | None, speculates: bool, told: bool, unread: Sequence[str] = ()) -> list[str]:
+    """Sentences. adaptive: whether verification is, None where nobody said. told: the server told its configuration.
+    unread: why its worker extension tells nothing.
+    """
     found = []
     if not speculates:
         found.append("The server has no counters of drafts: it does not speculate.")
@@ -27,6 +31,7 @@ def cannot_know(adaptive: bool | None, speculates: bool, told: bool) -> list[str
             "Coefficients, calibration, costs and the parts of a step cannot be known from /metrics: they need the "
             "worker extension."
         )
+        found += unread
     if not told:
         found.append(
             "The server's configuration is not told: K, drafter and verification are as its counters show them."

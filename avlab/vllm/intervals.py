@@ -1,0 +1,83 @@
+"""An interval between two readings of a server's counters, as frames."""
+
+from typing import Any
+
+from avlab.vllm.metrics import Counters
+from avlab.workers import messages as m
+
+NAN = float("nan")
+
+
+def step_of(counters: Counters, step: int, time: float, block: int, adaptive: bool | None) -> m.Step:
+    """An interval as a step. By position only acceptance is told; where drafts were of full length that is what was
+    scheduled too, and where verification is known to be fixed, what was admitted, and labelled: a slot is if all before
+    it were accepted.
+    """
+    K = len(counters.accepted_by_position)
+    accepted = tuple(map(round, counters.accepted_by_position))
+    drafts = round(counters.drafts)
+    full = K > 0 and round(counters.draft_tokens) == K * drafts
+    scheduled = (drafts,) * K if full else None
+    fixed = full and adaptive is False
+    return m.Step(
+        step=step,
+        time=time,
+        block=block,
+        running=round(counters.running),
+        waiting=round(counters.waiting),
+        emitting=round(counters.outputs),
+        prompt_tokens=round(counters.prompt_tokens),
+        target_tokens=None,
+        drafted=K,
+        budget=round(counters.draft_tokens) if fixed else None,
+        tokens=round(counters.tokens),
+        scheduled=scheduled,
+        admitted=scheduled if fixed else None,
+        accepted=accepted,
+        labelled=(drafts, *accepted[:-1]) if fixed else None,
+        expected_tokens=NAN,
+        expected_ms=NAN,
+        draft_ms=NAN,
+        verify_ms=NAN,
+        sample_ms=NAN,
+        decide_ms=NAN,
+        report_ms=NAN,
+        idle_ms=NAN,
+        explored=0,
+        explored_ms=0.0,
+    )
+
+
+def engine_sample(
+    counters: Counters, step: int, time: float, block: int, model: str, engine: str, seconds: float
+) -> m.EngineSample:
+    """An interval of one engine as a frame; None for what this server does not tell."""
+
+    def told(name: str, value: Any) -> Any:
+        return None if name in counters.missing else value
+
+    return m.EngineSample(
+        step=step,
+        time=time,
+        block=block,
+        model=model,
+        engine=engine,
+        seconds=seconds,
+        running=counters.running,
+        waiting=counters.waiting,
+        cache_usage=told("cache_usage", counters.cache_usage),
+        engine_steps=told("engine_steps", counters.engine_steps),
+        prompt_tokens=round(counters.prompt_tokens),
+        tokens=round(counters.tokens),
+        finished=round(counters.finished),
+        preemptions=round(counters.preemptions),
+        outputs=round(counters.outputs),
+        first_tokens=round(counters.first_tokens),
+        first_token_seconds=counters.first_token_seconds,
+        later_outputs=round(counters.later_outputs),
+        later_seconds=counters.later_seconds,
+        drafts=told("drafts", round(counters.drafts)),
+        draft_tokens=told("draft_tokens", round(counters.draft_tokens)),
+        accepted=told("accepted", round(counters.accepted)),
+        accepted_by_position=[round(each) for each in counters.accepted_by_position],
+    )
