@@ -11,8 +11,8 @@ from avlab import terminal
 from avlab.config import ConfigError
 from avlab.run_command import JSON
 from avlab.vllm import SERVED
-from avlab.vllm.doctor import Finding, Machine, Traffic, examine
-from avlab.vllm.doctor.look import checkpoint_of, installed_version, machine_here, machine_named
+from avlab.vllm.doctor import Finding, Traffic, examine
+from avlab.vllm.doctor.look import checkpoint_of, installed_version, machine_for
 from avlab.vllm.doctor.running import examine_running
 from avlab.vllm.presets import preset
 from avlab.vllm.serve_line import ServeLine
@@ -78,7 +78,7 @@ def doctor(
         findings = examine_running(_server(url, key_variable, ca_file), traffic)
     else:
         line = _line(preset_name, command or [])
-        machine = _machine(gpu, gpus, memory_gib)
+        machine = machine_for(gpu, gpus, memory_gib)
         known = preset(preset_name).model_type if preset_name else ""
         checkpoint = checkpoint_of(line.model, line.speculative.get("model"), known)
         if weights_gib is not None:
@@ -101,14 +101,6 @@ def _line(preset_name: str | None, command: list[str]) -> ServeLine:
         name: value for name, value in os.environ.items() if name.startswith("VLLM_") and "KEY" not in name
     }
     return replace(line, environment=inherited | dict(line.environment))
-
-
-def _machine(gpu: str | None, gpus: int | None, memory_gib: float | None) -> Machine:
-    machine = machine_named(gpu) if gpu else machine_here()
-    given: dict[str, Any] = {
-        name: value for name, value in (("gpus", gpus), ("memory_gib", memory_gib)) if value is not None
-    }
-    return replace(machine, **given)
 
 
 def _server(url: str, key_variable: str, ca_file: str | None) -> Server:

@@ -9,7 +9,7 @@ from vllm_environment import ask, needs_vllm
 
 from avlab.vllm.doctor import Checkpoint, Machine, Traffic, examine
 from avlab.vllm.doctor.backends import default_backend, target_answer
-from avlab.vllm.doctor.look import LookError, checkpoint_of, machine_named, machine_of
+from avlab.vllm.doctor.look import LookError, checkpoint_of, machine_for, machine_named, machine_of
 from avlab.vllm.presets import preset
 from avlab.vllm.serve_line import ServeLine
 from avlab.vllm.settings import Settings, from_line, from_server, parse_version
@@ -19,7 +19,9 @@ GOOD = Settings(
     "some/model", (0, 33, 0), method="dflash", K=7, adaptive=True, draft_sample_method="probabilistic",
     backend="FLASH_ATTN", requests=64, tensor=1,
 )  # fmt: skip
-KNOWN = Checkpoint(block=8, attention="standard", vocabulary=50_000, weights_gib=20.0)
+KNOWN = Checkpoint(
+    block=8, attention="standard", vocabulary=50_000, draft_vocabulary=50_000, weights_gib=20.0
+)
 ROOMY = replace(HOPPER, memory_gib=80.0, gpus=1)
 
 
@@ -38,7 +40,7 @@ def one(gate, settings, **more):
 
 def test_good_settings_pass_every_gate():
     verdicts = {f.gate: f.verdict for f in examine(GOOD, ROOMY, KNOWN) if f.gate != "statistics"}
-    assert set(verdicts.values()) == {"passes"} and len(verdicts) == 13
+    assert set(verdicts.values()) == {"passes"} and len(verdicts) == 14
 
 
 @pytest.mark.parametrize(
@@ -155,6 +157,46 @@ def test_draft_length_against_the_checkpoint(method, K, checkpoint, verdict):
     assert [f.verdict for f in findings] == ([verdict] if verdict else [])
 
 
+@pytest.mark.parametrize(
+    ("changes", "checkpoint", "verdict", "words"),
+    [
+        ({}, KNOWN, "passes", "both have 50,000 tokens"),
+        ({}, replace(KNOWN, draft_vocabulary=32_000), "refuses", "32,000 tokens and the target 50,000"),
+        ({}, replace(KNOWN, draft_vocabulary=None), "unknown", "not on this machine"),
+        ({"method": "dflash"}, replace(KNOWN, draft_vocabulary=32_000), "passes", "Only a draft model"),
+        ({"other_vocabulary": True}, KNOWN, "refuses", "greedy only"),
+        ({"other_vocabulary": True, "method": "eagle3"}, KNOWN, "refuses", "draft_model alone"),
+        (
+            {"other_vocabulary": True, "draft_sample_method": "greedy"},
+            replace(KNOWN, draft_vocabulary=32_000),
+            "passes",
+            "may have another",
+        ),
+    ],
+)
+def test_a_draft_model_s_vocabulary(changes, checkpoint, verdict, words):
+    settings = replace(GOOD, **({"method": "draft_model"} | changes))
+    [finding] = [each for each in examine(settings, ROOMY, checkpoint) if each.gate == "vocabulary"]
+    assert finding.verdict == verdict and words in finding.reason
+    assert bool(finding.remedy) is (verdict != "passes")
+
+
+@pytest.mark.parametrize(
+    ("target", "verdict"),
+    [
+        ({"model_type": "qwen3_omni_moe"}, "refuses"),
+        ({"architectures": ("Qwen3OmniMoeThinkerForConditionalGeneration",)}, "refuses"),
+        ({"model_type": "qwen3_moe"}, "warns"),
+    ],
+)
+def test_qwen3_omni_s_dspark_drafts_whole_blocks(target, verdict):
+    checkpoint = replace(KNOWN, **target)
+    for K in (7, 9):
+        finding = one("draft length", replace(GOOD, method="dspark", K=K), checkpoint=checkpoint)
+        assert finding.verdict == verdict and finding.remedy == "K = 8."
+    assert not found("draft length", replace(GOOD, method="dspark", K=8), checkpoint=checkpoint)
+
+
 def test_captured_sizes_follow_vllms_default_and_the_batch_limit():
     assert not found("captured sizes", replace(GOOD, requests=64))  # 512 tokens, the default elsewhere
     assert one("captured sizes", replace(GOOD, requests=65)).verdict == "warns"
@@ -256,9 +298,28 @@ def test_a_checkpoint_on_disk_is_read(tmp_path):
     assert (read.block, read.attention, read.vocabulary) == (16, "standard", 64)
     assert read.draft_architectures == ("DFlashDraftModel",) and read.weights_gib > 0
     assert checkpoint_of("nobody/has-this", None) == Checkpoint()
+    draft |= {"vocab_size": 32, "block_size": 4, "eagle_config": {"block_size": 5}}
+    (tmp_path / "drafter" / "config.json").write_text(json.dumps(draft))
+    read = checkpoint_of(str(target), str(tmp_path / "drafter"))
+    assert (read.vocabulary, read.draft_vocabulary, read.block) == (64, 32, 16)  # as vLLM takes it
+    del draft["dflash_config"]
+    (tmp_path / "drafter" / "config.json").write_text(json.dumps(draft))
+    assert checkpoint_of(str(target), str(tmp_path / "drafter")).block == 5
     (tmp_path / "drafter" / "config.json").write_text("{")
     with pytest.raises(LookError, match="cannot be read"):
         checkpoint_of(str(target), str(tmp_path / "drafter"))
+
+
+def test_the_language_model_of_qwen3_omni_is_its_thinker_s(tmp_path):
+    config = {
+        "model_type": "qwen3_omni_moe",
+        "architectures": ["Qwen3OmniMoeForConditionalGeneration"],
+        "thinker_config": {"text_config": {"vocab_size": 77}},
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    read = checkpoint_of(str(tmp_path), None)
+    assert (read.vocabulary, read.draft_vocabulary) == (77, None)
+    assert read.architectures == ("Qwen3OmniMoeForConditionalGeneration",)
 
 
 def test_machines_by_name_and_by_nvidia_smi():
@@ -266,6 +327,8 @@ def test_machines_by_name_and_by_nvidia_smi():
         "nvidia", "NVIDIA H200", (9, 0), 143771 / 1024, 2
     )
     assert machine_of("something else") == Machine()
+    assert machine_for("h200", None, None) == machine_named("h200")
+    assert machine_for("h200", 4, 140.0) == replace(machine_named("h200"), gpus=4, memory_gib=140.0)
     with pytest.raises(LookError, match=r"no GPU 'h1000' in this list: a100, l40s"):
         machine_named("h1000")
 
@@ -303,11 +366,18 @@ def test_vllm_refuses_what_the_gates_refuse_and_its_backends_are_the_tables(tmp_
         name: {"arguments": {"speculative-config": DRAFT, **arguments}, "environment": environment}
         for name, (arguments, environment, _) in CASES.items()
     }
+    other = write_llama(
+        tmp_path / "other", hidden_size=64, intermediate_size=64, max_position_embeddings=128, vocab_size=96
+    )
+    arguments = {"speculative-config": DRAFT | {"model": str(other)}}
+    cases["vocabulary"] = {"arguments": arguments, "environment": V2}
     answer = ask("vllm_refuses.py", {"model": str(model), "cases": cases})
-    for name, (_, environment, gate) in CASES.items():
+    for name, (_, environment, gate) in (CASES | {"vocabulary": ({}, V2, "vocabulary")}).items():
         line = ServeLine(str(model), cases[name]["arguments"], environment)
         settings = replace(from_line(line, "0.32.0"), backend="FLASH_ATTN")
-        ours = [f.gate for f in examine(settings, HOPPER, KNOWN) if f.verdict == "refuses"]
+        drafter = line.speculative.get("model") or str(model)
+        checkpoint = replace(checkpoint_of(str(model), drafter), weights_gib=None)
+        ours = [f.gate for f in examine(settings, HOPPER, checkpoint) if f.verdict == "refuses"]
         assert bool(answer["refusals"][name]) is (gate is not None), (name, answer["refusals"][name])
         assert ours == ([gate] if gate else []), name
     assert len(answer["backends"]) > 20

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 from dashboard import charts, opened, page, said, steps_of, until
 from test_attach import growing
-from vllm_stand_in import serving
+from vllm_stand_in import metrics_text, serving
 
 from avlab.figures import watched
+from store import queries
+from store.database import connect_reader
 
 
 def field(app, kind, label):
@@ -47,20 +49,27 @@ def test_pages_that_counters_cannot_fill_say_so(recorded, name):
 
 
 def test_a_server_is_watched_from_the_page(tmp_path):
-    with serving() as server, growing(server), opened(tmp_path / "lab.duckdb") as lab:
+    path = tmp_path / "lab.duckdb"
+    with serving() as server, growing(server), opened(path) as lab:
         app = page("vllm")
         assert not app.exception
         field(app, "text_input", "Server").set_value("nowhere")
         field(app, "button", "Watch").click().run()
         assert "'nowhere' is no server's address" in said(app)
         field(app, "text_input", "Server").set_value(server.url + "/v1")
+        field(app, "text_input", "Engine").set_value(" 0 ")
         field(app, "button", "Watch").click().run()
         assert not app.exception
         until(lambda: steps_of(lab) > 1)
         app = page("live")
         assert ":green-badge[live]" in said(app) and "Policy in force" not in said(app)
         assert "Whether verification is adaptive is not known" in said(app)
+        assert "whether it has the worker extension cannot be asked" in said(app)
         lab.stop()
+        [run] = lab.runs()
+    con = connect_reader(path)
+    assert queries.describe(con, run["run_id"])["config"]["engine"] == "0"
+    con.close()
 
 
 def test_a_deployment_is_examined_on_the_page(tmp_path):
@@ -69,7 +78,7 @@ def test_a_deployment_is_examined_on_the_page(tmp_path):
         field(app, "selectbox", "System").set_value("muse-glimmer-dflash2")
         field(app, "selectbox", "GPU").set_value("a100").run()
         assert not app.exception
-        assert "1 of 14 would refuse" in said(app) and "--attention-backend TRITON_ATTN" in said(app)
+        assert "1 of 15 would refuse" in said(app) and "--attention-backend TRITON_ATTN" in said(app)
         field(app, "selectbox", "GPU").set_value("h100").run()
         assert "Nothing here refuses" in said(app)
         field(app, "selectbox", "System").set_value("a command of my own").run()
@@ -77,6 +86,48 @@ def test_a_deployment_is_examined_on_the_page(tmp_path):
         assert "Adapters are mapped" in said(app)
         field(app, "text_area", "Command").set_value("vllm serve --oops").run()
         assert "names no model" in said(app) and not app.exception
+
+
+def test_the_page_takes_what_the_command_takes_of_machine_and_traffic(tmp_path):
+    with opened(tmp_path / "lab.duckdb"):
+        app = page("vllm")
+        field(app, "selectbox", "System").set_value("llama-3.1-8b-eagle3")
+        field(app, "selectbox", "GPU").set_value("h100").run()
+        text = said(app)
+        assert "size of the weights or of the GPU's memory is not known" in text
+        assert "coefficients learnt in one way" in text
+        for words in ("random tokens", "bad_words", "requests at a time: in one"):
+            assert words not in text
+        for label, value in (
+            ("GPUs", 1), ("Memory of one (GiB)", 20.0), ("Weights (GiB)", 60.0), ("Requests at a time", 8),
+        ):  # fmt: skip
+            field(app, "number_input", label).set_value(value)
+        app.number_input(key="preflight-temperature").set_value(0.0)
+        field(app, "text_input", "Data set").set_value("random")
+        field(app, "multiselect", "Sampling parameters").set_value(["bad_words"])
+        field(app, "text_input", "vLLM").set_value("0.20.0").run()
+        text = said(app)
+        assert not app.exception
+    assert "60.0 GiB of weights" in text and "on 1 × H100" in text
+    assert "neither DSpark nor adaptive" in text
+    assert "coefficients learnt in one way" not in text
+    for words in ("random tokens", "bad_words", "8 requests at a time: in one"):
+        assert words in text
+
+
+def test_a_running_server_is_examined_on_the_page(tmp_path):
+    with serving() as server, opened(tmp_path / "lab.duckdb"):
+        server.answers["/metrics"] = metrics_text(1000, drafts=300, by_position=(240, 120, 40), K=3)
+        app = page("vllm")
+        field(app, "selectbox", "System").set_value("a server that runs").run()
+        assert "answers" not in said(app)
+        field(app, "text_input", "Address").set_value("nowhere")
+        field(app, "button", "Examine").click().run()
+        assert "'nowhere' is no server's address" in said(app)
+        field(app, "text_input", "Address").set_value(server.url)
+        field(app, "button", "Examine").click().run()
+        assert "vLLM 0.33.0 answers" in said(app) and "300 drafts of 3.00 tokens" in said(app)
+        assert "Choose a system, or write a command" in said(app) and not app.exception
 
 
 def rows(**columns):

@@ -11,8 +11,12 @@ def form() -> None:
     """Address, what to watch there, how often, and where its key is."""
     busy = host.lab().supervisor.status().alive
     url = st.text_input("Server", key="attach-url", placeholder="http://HOST:8000", help="Of `vllm serve`.")
-    left, middle, right = st.columns(3)
+    left, second, middle, right = st.columns(4)
     model = left.text_input("Model", key="attach-model", help="Only where the server serves several.")
+    engine = second.text_input(
+        "Engine", key="attach-engine", placeholder="all",
+        help="One engine's number, where several serve the model; the worker extension answers for 0.",
+    )  # fmt: skip
     interval = middle.number_input(
         "Interval (s)", 0.2, 60.0, 1.0, key="attach-interval", help="Between two readings."
     )
@@ -32,8 +36,8 @@ def form() -> None:
     st.caption("Nothing is changed there: /metrics is read, and recorded as a run that the Live page shows.")
     if st.button("Watch", type="primary", key="attach-start", icon=":material/visibility:", disabled=busy):
         values = {
-            "url": url, "model": model or None, "interval": interval, "verification": verification,
-            "key_variable": key, "ca_file": ca_file or None,
+            "url": url, "model": model or None, "engine": engine.strip() or None, "interval": interval,
+            "verification": verification, "key_variable": key, "ca_file": ca_file or None,
         }  # fmt: skip
         with refusals():
             shown.start(AttachConfig.make(values))

