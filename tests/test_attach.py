@@ -667,6 +667,24 @@ def test_a_restarted_server_s_extension_is_read_anew():
     assert all(step.admitted for step in desk.steps())
 
 
+def test_a_restart_behind_a_pause_is_seen_by_the_extension_s_own_numbers():
+    with serving() as server:
+        extension = Extension(server)
+        desk = Desk(AttachConfig.make(url=server.url, duration=9))
+
+        def after(waits):
+            extension.steps = 4 + 2 * waits if waits < 4 else 2 * (waits - 4)
+            server.answers["/metrics"] = metrics_text(6 * (waits if waits < 4 else waits - 4), drafts=1, K=3)
+            desk.asked += {3: [m.Pause()], 4: [m.Resume()]}.get(waits, [])
+
+        after(0)
+        desk.after = after
+        Watch(desk).run()
+    assert [block.block for block in desk.of(m.Block)] == [0, 1]
+    numbers = [step.step for step in desk.steps()]
+    assert numbers == list(range(len(numbers))) and {step.block for step in desk.steps()} == {0, 1}
+
+
 def test_a_restarted_server_without_the_extension_has_its_counters_told():
     def lose(extension):
         extension.server.answers[INFO] = info_of(worker_extension_cls="")

@@ -6,7 +6,7 @@
     doctor/         the gates and cautions over such settings and a machine
     metrics.py      the text of /metrics, and what it says of an interval
     server.py       a server somebody else started: its endpoints, its key, its sentences
-    attach.py       that server's run: intervals as frames
+    attach.py       that server's run; intervals.py, inside.py: its counters as frames, its worker extension
     extension.py    what vLLM's own worker tells, and the switch of its verification; runs there
     drained.py      what it told, as frames
     engine.py       vLLM behind the reference engine's methods; serving_config.py, reporting.py
@@ -27,6 +27,6 @@ class NotInstalled(VllmError):
 
     def __init__(self, what: str):
         super().__init__(
-            f"vLLM is not installed in this environment, and {what} needs it: pip install -r requirements-gpu.txt on a "
-            "machine with a GPU."
+            f"vLLM is not installed in this environment, and {what} needs it: make setup GPU=1 on a machine with a "
+            "GPU, or pip install -r requirements-gpu.txt and pip install --no-deps -e . there."
         )

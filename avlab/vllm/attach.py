@@ -226,6 +226,11 @@ class Watch:
             if self.lost:
                 self._find_again(reading)
             found = self._record() if before else None
+            if (
+                found and self.drained and found["next"] <= self.drained.after
+            ):  # a restart that no counter shows
+                self._restarted(after)
+                before = None
         except ServerError as error:
             self._silent(error)
             return
