@@ -201,3 +201,11 @@ def test_a_fault_of_the_record_ends_the_record_alone(worker):
     found = worker.avlab_drain()
     assert "cannot be seen any more (TypeError" in found["failure"] and found["failure"] in found["missing"]
     assert [row[0] for row in found["steps"]] == [0, 1]
+
+
+def test_a_length_that_cannot_be_held_is_answered_with_a_sentence(worker):
+    assert "is off" in worker.avlab_policy(2)
+    manage(worker.model_runner)
+    worker.avlab_record._hooked.add("_assign_draft_token_budget_compiled")
+    assert worker.avlab_policy(2) == 0 and worker.avlab_record.verify == 2
+    assert "must be 0 to 3" in worker.avlab_policy(4) and worker.avlab_record.verify == 2

@@ -98,9 +98,10 @@ class Switch(Watch):
     is sampled from.
     """
 
-    def avlab_policy(self, verify: int = UNTRIMMED) -> int:
+    def avlab_policy(self, verify: int = UNTRIMMED) -> int | str:
         """Verify min(verify, scheduled) drafts of each request from the next step on; -1 leaves it to vLLM. Returns
-        that step's number.
+        that step's number, or a sentence where it cannot be: an error of one worker would leave the answers of others
+        lying in vLLM's queue, for the next question.
         """
         self.avlab_begin()
         return self.avlab_record.hold(int(verify))
@@ -237,16 +238,14 @@ class Record:
             "failure": self.failure,
         }
 
-    def hold(self, verify: int) -> int:
-        """Hold verification at a length, or let vLLM decide again. Returns the number of the next step."""
+    def hold(self, verify: int) -> int | str:
+        """Hold verification at a length, or let vLLM decide again. Returns the number of the next step, or why not."""
         if self.manager is None:
-            raise RuntimeError("Adaptive verification is off, so its length cannot be held.")
+            return "Adaptive verification is off, so its length cannot be held."
         if "_assign_draft_token_budget_compiled" not in self._hooked:
-            raise RuntimeError(
-                "This vLLM ranks drafts in another place: verification cannot be held at a length."
-            )
+            return "This vLLM ranks drafts in another place: verification cannot be held at a length."
         if not UNTRIMMED <= verify <= self.K:
-            raise ValueError(f"verify is {verify}; it must be 0 to {self.K}, or -1 for vLLM's own rule.")
+            return f"verify is {verify}; it must be 0 to {self.K}, or -1 for vLLM's own rule."
         self.verify = verify
         return self.number
 

@@ -173,8 +173,11 @@ class Instance:
         return int(self._ask(self._drain(), seconds)["next"])
 
     def hold(self, verify: int) -> int:
-        """Hold verification at a length from the worker's next step on; returns its number."""
-        return int(self._ask(self._call("avlab_policy", verify), ANSWER_SECONDS)[0])
+        """Hold verification at a length from the worker's next step on; returns its number. Raises EngineError."""
+        answer = self._ask(self._call("avlab_policy", verify), ANSWER_SECONDS)[0]
+        if isinstance(answer, str):
+            raise EngineError(answer)
+        return int(answer)
 
     def _ask(self, question: Any, seconds: float) -> Any:
         """An answer from the event loop. Raises EngineError."""
