@@ -45,7 +45,7 @@ def draw() -> None:
         )  # fmt: skip
     with right:
         chart(
-            live.interactivity(requests), "interactivity", "Interactivity",
+            live.interactivity(requests, steps), "interactivity", "Interactivity",
             "What one user gets, from first token to last. A faster total with slower users is a trade, not a gain.",
         )  # fmt: skip
     four(numbers)

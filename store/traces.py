@@ -46,10 +46,10 @@ def steps_since(
 ) -> pa.Table:
     """Steps behind `after_step`, one row a bucket and block. A step's time begins with the step before, or its block.
 
-    Columns: bucket (its first step's number), width, block, step and time (of its last step), steps, seconds;
-    means of running, waiting, target_tokens, budget, drafted, expected_tokens, expected_ms and of the six
-    `_ms`; sums of tokens, emitting, prompt_tokens, scheduled, admitted, accepted, labelled, explored, explored_ms;
-    tokens_per_s, tokens_per_step.
+    Columns: bucket (its first step's number), width, block, step and time (of its last step), steps, seconds, paused
+    (how much of the seconds passed before serving went on after a pause); means of running, waiting, target_tokens,
+    budget, drafted, expected_tokens, expected_ms and of the six `_ms`; sums of tokens, emitting, prompt_tokens,
+    scheduled, admitted, accepted, labelled, explored, explored_ms; tokens_per_s, tokens_per_step.
     """
     return table(
         con,
@@ -57,9 +57,16 @@ def steps_since(
         WITH timed AS (
             SELECT *, lag(time) OVER (ORDER BY step) AS before
             FROM steps WHERE run = $run::UUID AND step >= $first - 1
+        ), begun AS (
+            SELECT timed.*, greatest(before, b.time) AS since FROM timed
+                LEFT JOIN (SELECT block, time FROM blocks WHERE run = $run::UUID) AS b USING (block)
+            WHERE step >= $first
+        ), resumed AS (
+            SELECT time AS moment FROM events WHERE run = $run::UUID AND origin = 'worker' AND kind = 'serving'
         )
         SELECT s.step // $width * $width AS bucket, $width AS width, s.block, max(s.step) AS step,
-            max(s.time) AS time, count(*) AS steps, sum(s.time - greatest(before, b.time)) AS seconds,
+            max(s.time) AS time, count(*) AS steps, sum(s.time - since) AS seconds,
+            sum(greatest(moment - since, 0)) AS paused,
             avg(running) AS running, avg(waiting) AS waiting, avg(target_tokens) AS target_tokens,
             avg(budget) AS budget, avg(drafted) AS drafted, avg(expected_tokens) AS expected_tokens,
             avg(expected_ms) AS expected_ms, avg(draft_ms) AS draft_ms, avg(verify_ms) AS verify_ms,
@@ -69,10 +76,9 @@ def steps_since(
             sum(list_sum(admitted))::BIGINT AS admitted, sum(list_sum(accepted))::BIGINT AS accepted,
             sum(list_sum(labelled))::BIGINT AS labelled, coalesce(sum(explored), 0)::BIGINT AS explored,
             coalesce(sum(explored_ms), 0) AS explored_ms,
-            sum(tokens) / nullif(sum(s.time - greatest(before, b.time)), 0) AS tokens_per_s,
+            sum(tokens) / nullif(sum(s.time - since), 0) AS tokens_per_s,
             sum(tokens) / nullif(sum(emitting), 0) AS tokens_per_step
-        FROM timed AS s LEFT JOIN (SELECT block, time FROM blocks WHERE run = $run::UUID) AS b USING (block)
-        WHERE s.step >= $first GROUP BY ALL ORDER BY step
+        FROM begun AS s ASOF LEFT JOIN resumed ON s.time >= resumed.moment GROUP BY ALL ORDER BY step
         """,
         _window(con, run, after_step, max_points),
     )

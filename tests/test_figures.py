@@ -1,9 +1,22 @@
 """Figures: rows in, the right numbers in the traces; nothing to show is said in words."""
 
+import json
+
 import numpy as np
 import pytest
 
-from avlab.figures import base, budget, calibration, coefficients, compare, live, numbers, palette, sums
+from avlab.figures import (
+    base,
+    budget,
+    calibration,
+    coefficients,
+    compare,
+    live,
+    numbers,
+    palette,
+    sums,
+    watched,
+)
 from avlab.speculation.calibration import bin_sums
 from avlab.speculation.costs import CostTable
 from avlab.speculation.intervals import wilson
@@ -64,11 +77,95 @@ def test_rates_over_time():
 
 
 def test_a_point_of_the_past_stays_where_it_was_when_more_follows():
-    index, middle = base.bins_of(steps(95)["time"])
+    index, middle = base.bins_of(steps(95))
     assert middle.tolist() == [0.5, 1.5, 2.5, 3.5, 4.5, 5.5, 6.5, 7.5, 8.5, 9.5]
-    more = base.bins_of(steps(150)["time"])[1]
+    more = base.bins_of(steps(150))[1]
     assert more[: len(middle)].tolist() == middle.tolist() and index[0] == 0
-    assert len(base.bins_of(np.linspace(0, 90_000, 5000))[1]) <= base.MOST_BINS + 1
+    assert (
+        len(base.bins_of({"time": 18.0 * np.arange(5000), "seconds": np.full(5000, 18.0)})[1])
+        <= base.MOST_BINS + 1
+    )
+
+
+def apart(seconds=60.0):
+    """Five seconds of steps, nothing for a while, as between two engines, and five seconds of steps."""
+    early, late = steps(50), steps(50)
+    late["time"] = late["time"] + early["time"][-1] + seconds
+    return {name: np.concatenate([early[name], late[name]]) for name in early}
+
+
+def held():
+    """The same where serving was paused: the step behind the pause has its time."""
+    rows = apart() | {"paused": np.zeros(100)}
+    rows["seconds"][50], rows["paused"][50] = 60.1, 60.0
+    return rows
+
+
+OVER_TIME = (
+    live.throughput, live.tokens_per_step, live.acceptance, live.queue, live.ledger, budget.budgets
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("rows", [apart, held])
+@pytest.mark.parametrize("draw", OVER_TIME)
+def test_a_line_breaks_where_nothing_was_served(draw, rows):
+    calm, figure = draw(steps()), draw(rows())
+    for trace, other in zip(figure.data, calm.data, strict=True):
+        if trace.mode != "lines":
+            continue
+        x, y = np.array(trace.x), np.array(trace.y)
+        assert np.isfinite(other.y).all()
+        assert x[np.isnan(y)].tolist() == [6.0, 65.0]
+        np.testing.assert_allclose(y[np.isfinite(y)], other.y[0])
+    json.loads(figure.to_json(), parse_constant=pytest.fail)  # a browser's JSON has no NaN
+
+
+def test_the_area_under_a_rate_ends_where_the_line_does():
+    line, area = live.throughput(apart()).data
+    assert area.mode == "none" and area.x.tolist() == line.x.tolist()
+    assert (area.y == np.nan_to_num(line.y)).all() and (area.y == 0).sum() == 2
+
+
+@pytest.mark.parametrize(
+    ("seconds", "places"),
+    [(0.0, []), (1.9, []), (2.1, [6.0, 7.0]), (3.0, [6.0, 8.0]), (6000.0, [30.0, 6000.0])],
+)
+def test_a_gap_is_longer_than_two_seconds_and_than_a_bin(seconds, places):
+    rows = apart(seconds)
+    index, middle = base.bins_of(rows)
+    empty = np.setdiff1d(np.arange(len(middle)), index)
+    assert middle[empty].tolist() == places and (np.diff(middle) > 0).all()
+    width = 30.0 if seconds == 6000.0 else 1.0
+    np.testing.assert_allclose(middle[index], (np.floor(rows["time"] / width) + 0.5) * width)
+
+
+def test_the_median_of_users_breaks_where_nothing_was_served():
+    ended = np.array([1.0, 3.0, 4.0, 67.0, 69.0])
+    requests = {"request": np.arange(5), "finish": np.full(5, "end"), "output_tokens": np.full(5, 11)}
+    requests |= {"first_token": ended - 1.0, "last_token": ended}
+    median = live.interactivity(requests, apart()).data[1]
+    assert median.x.tolist() == [1.0, 3.0, 4.0, 5.0, 67.0, 69.0]
+    assert np.flatnonzero(np.isnan(median.y)).tolist() == [3]
+    assert np.isfinite(live.interactivity(requests, steps(700)).data[1].y).all()
+
+
+def test_the_lines_of_a_watched_server_break_where_it_was_not_read():
+    time = np.repeat([1.0, 2.0, 3.0, 63.0, 64.0], 2)  # two engines
+    rows = {"step": np.repeat(np.arange(5), 2), "time": time, "seconds": np.full(10, 1.0)}
+    names = (
+        "first_token_seconds",
+        "first_tokens",
+        "later_seconds",
+        "later_outputs",
+        "accepted",
+        "draft_tokens",
+    )
+    rows |= dict.fromkeys(names, np.full(10, 4.0))
+    calm = {name: values[:6] for name, values in rows.items()}
+    for draw in (watched.acceptance, watched.latency):
+        for trace in draw(rows).data:
+            assert trace.x[np.isnan(trace.y)].tolist() == [4.0, 63.0]
+        assert all(np.isfinite(trace.y).all() for trace in draw(calm).data)
 
 
 def test_interactivity_is_of_whole_requests():
@@ -81,7 +178,7 @@ def test_interactivity_is_of_whole_requests():
     }
     rates = live.request_rates(requests)
     assert rates[0] == 10.0 and np.isnan(rates[1:]).all()
-    assert live.interactivity(requests).data[1].y == (10.0,)
+    assert live.interactivity(requests, steps()).data[1].y == (10.0,)
     assert numbers.median(rates) == 10.0 and numbers.median(np.zeros(0)) is None
 
 
@@ -284,7 +381,7 @@ def test_comparison_is_in_percent_of_the_baseline():
     "figure",
     [
         lambda: live.throughput({}),
-        lambda: live.interactivity({}),
+        lambda: live.interactivity({}, {}),
         lambda: live.acceptance({}),
         lambda: live.positions([], 0),
         lambda: live.ledger({}),

@@ -9,6 +9,7 @@ from sklearn.metrics import brier_score_loss, log_loss, roc_auc_score
 
 from avlab.experiments.reasons import why
 from avlab.figures import ab as figures_ab
+from avlab.figures.base import gaps_of
 from avlab.speculation.calibration import bin_sums, scores
 from avlab.workers import messages as m
 from store import queries
@@ -299,6 +300,23 @@ def test_following_a_trace_gives_the_same_as_reading_it_at_once(lab):
 def test_bucket_width(last, points, width):
     assert queries.bucket_width(last, points) == width
     assert last // width + 1 <= points
+
+
+def test_time_that_a_pause_took_is_told_and_time_between_blocks_is_no_steps(lab):
+    late = [frames.step(10 + i, time=61.1 + 0.1 * i) for i in range(5)]
+    later = [frames.step(15 + i, block=1, time=121.1 + 0.1 * i) for i in range(5)]
+    con, run = lab(
+        frames.hello(), frames.block(0), frames.steps(0, 10), m.Event("info", "paused", "Serving is held.", 1.0, 10),
+        m.Event("info", "serving", "Serving goes on.", 61.0, 10), m.Steps(late),
+        frames.block(1, "none", step=15, time=121.0), m.Steps(later),
+    )  # fmt: skip
+    trace = queries.steps_since(con, run, max_points=100).to_pydict()
+    assert trace["paused"] == [0.0] * 10 + [pytest.approx(60.0)] + [0.0] * 9
+    assert trace["seconds"][10] == pytest.approx(60.1) and trace["seconds"][15] == pytest.approx(0.1)
+    gaps = gaps_of({name: np.array(trace[name]) for name in ("time", "seconds", "paused")})
+    assert np.flatnonzero(gaps).tolist() == [9, 14]
+    wide = queries.steps_since(con, run, max_points=5).to_pydict()
+    assert sum(wide["paused"]) == pytest.approx(60.0) and sum(wide["seconds"]) == pytest.approx(62.0)
 
 
 def test_buckets_do_not_mix_blocks(lab):

@@ -17,6 +17,7 @@ ROW_PIXELS, CHARACTER_PIXELS, MOST_ROWS = 13, 6, 3  # of the words at marks
 PLOT_PIXELS = 300  # width of a plot that is half a page or all of a phone's
 NARROWEST = 42  # characters in a line of a chart on a phone
 MOST_BINS = 240  # of time, in a chart that is redrawn every second
+LEAST_GAP = 2.0  # seconds without service over which no line is drawn
 
 
 def frame(
@@ -52,12 +53,23 @@ def line(name: str, x: Any, y: Any, colour: str, **more: Any) -> go.Scatter:
     return go.Scatter(**(values | more))
 
 
-def bins_of(time: np.ndarray, least: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
-    """Bins of time for points at `time` (ascending): their number by point, and the middle of each bin (s).
+def gaps_of(rows: Columns, least: float = LEAST_GAP) -> np.ndarray:
+    """Before which rows, of those behind the first, nothing was served for longer than `least` seconds, [N - 1] bool.
 
-    A bin is 1, 2, 5, 10, .. seconds wide (or `least`), so that there are at most 240, and it begins at a multiple of
-    its width: a point of the chart stays where it was when more follows.
+    rows: in order of time, each the end (`time`) of `seconds`, in `paused` of which serving was held.
     """
+    begin = rows["time"] - rows["seconds"] + rows.get("paused", 0.0)
+    return begin[1:] - rows["time"][:-1] > least
+
+
+def bins_of(rows: Columns, least: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    """Bins of time for rows as in `gaps_of`: their number by row, and the place of each bin (s), its middle.
+
+    A bin is 1, 2, 5, 10, .. seconds wide (or `least`), so that there are at most 240 with rows, and it begins at a
+    multiple of its width: a point of the chart stays where it was when more follows. At the two ends of a gap that is
+    wider than a bin there is an empty one, whose `ratio` is nan, so that lines break.
+    """
+    time = rows["time"]
     span = float(time[-1] - time[0]) if len(time) else 0.0
     width = least
     for step in (
@@ -80,8 +92,11 @@ def bins_of(time: np.ndarray, least: float = 1.0) -> tuple[np.ndarray, np.ndarra
         if span / width <= MOST_BINS:
             break
     number = np.floor(time / width).astype(np.int64)
-    kept, index = np.unique(number, return_inverse=True)
-    return index, (kept + 0.5) * width
+    gaps = gaps_of(rows, max(width, LEAST_GAP))
+    # in halves of a bin: middles are odd, ends of bins are even
+    ends = np.concatenate([number[:-1][gaps] + 1, number[1:][gaps]])
+    halves = np.unique(np.concatenate([2 * number + 1, 2 * ends]))
+    return np.searchsorted(halves, 2 * number + 1), halves * (width / 2)
 
 
 def total(values: Any, index: np.ndarray, bins: int) -> np.ndarray:

@@ -221,7 +221,7 @@ def budgets(steps: Columns) -> go.Figure:
     """Draft tokens a step over the run: made, verified, kept."""
     if not len(steps.get("step", ())) or not np.sum(steps["scheduled"]):
         return nothing("No draft tokens in this run.")
-    index, middle = bins_of(steps["time"])
+    index, middle = bins_of(steps)
     count = total(steps["steps"], index, len(middle))
     figure = frame(SECONDS, "draft tokens a step", 340, y_from_zero=True)
     for name, colour in STAGES:

@@ -7,7 +7,19 @@ import numpy as np
 import plotly.graph_objects as go
 
 from avlab.figures import palette
-from avlab.figures.base import SECONDS, Columns, bins_of, changes, frame, line, mark, nothing, ratio, total
+from avlab.figures.base import (
+    SECONDS,
+    Columns,
+    bins_of,
+    changes,
+    frame,
+    gaps_of,
+    line,
+    mark,
+    nothing,
+    ratio,
+    total,
+)
 
 Blocks = Sequence[Mapping[str, Any]]
 WAITING = "Waiting for the first steps."
@@ -18,20 +30,25 @@ def throughput(steps: Columns, blocks: Blocks = ()) -> go.Figure:
     """Output tokens a second over the run, from bucketed steps, with the changes of policy and workload."""
     if not len(steps.get("step", ())):
         return nothing(WAITING)
-    index, middle = bins_of(steps["time"])
-    rate = ratio(total(steps["tokens"], index, len(middle)), total(steps["seconds"], index, len(middle)))
+    index, middle = bins_of(steps)
+    served = steps["seconds"] - steps.get("paused", 0.0)
+    rate = ratio(total(steps["tokens"], index, len(middle)), total(served, index, len(middle)))
     figure = frame(SECONDS, "output tokens/s", y_from_zero=True, legend=False)
-    figure.add_trace(
-        line(
-            "throughput", middle, rate, palette.RATE, fill="tozeroy", fillcolor=palette.faint(palette.RATE, 0.10),
-            hovertemplate="%{y:.1f} tokens/s",
+    figure.add_trace(line("throughput", middle, rate, palette.RATE, hovertemplate="%{y:.1f} tokens/s"))
+    figure.add_trace(  # of its own, since a line's own area is drawn across the line's gaps
+        go.Scatter(
+            x=middle, y=np.nan_to_num(rate), mode="none", fill="tozeroy", hoverinfo="skip", showlegend=False,
+            fillcolor=palette.faint(palette.RATE, 0.10),
         )
     )  # fmt: skip
     return mark(figure, changes(blocks), float(middle[0]))
 
 
-def interactivity(requests: Columns) -> go.Figure:
-    """Output tokens a second for one user: each finished request, and the median of the last 25."""
+def interactivity(requests: Columns, steps: Columns) -> go.Figure:
+    """Output tokens a second for one user: each finished request, and the median of the last 25.
+
+    steps: bucketed steps, for where nothing was served.
+    """
     rate = request_rates(requests)
     known = np.flatnonzero(np.isfinite(rate))
     if not len(known):
@@ -48,9 +65,23 @@ def interactivity(requests: Columns) -> go.Figure:
         )
     )  # fmt: skip
     figure.add_trace(
-        line("median of the last 25", time, middle, palette.USER, hovertemplate="%{y:.1f} tokens/s")
-    )
+        line(
+            "median of the last 25", *_broken(time, middle, steps), palette.USER,
+            hovertemplate="%{y:.1f} tokens/s",
+        )
+    )  # fmt: skip
     return figure
+
+
+def _broken(time: np.ndarray, values: np.ndarray, steps: Columns) -> tuple[np.ndarray, np.ndarray]:
+    """A line over moments (ascending) with a nan in every gap of the steps that it would cross."""
+    if not len(steps.get("step", ())):
+        return time, values
+    since = steps["time"][:-1][gaps_of(steps)]
+    places = np.searchsorted(time, since, side="right")
+    crossed = (places > 0) & (places < len(time))
+    places, first = np.unique(places[crossed], return_index=True)
+    return np.insert(time, places, since[crossed][first]), np.insert(values, places, np.nan)
 
 
 def running_median(values: np.ndarray, width: int) -> np.ndarray:
@@ -74,7 +105,7 @@ def tokens_per_step(steps: Columns, blocks: Blocks = ()) -> go.Figure:
     """Tokens that a request gains in a step in which it gains any."""
     if not len(steps.get("step", ())):
         return nothing(WAITING)
-    index, middle = bins_of(steps["time"])
+    index, middle = bins_of(steps)
     value = ratio(total(steps["tokens"], index, len(middle)), total(steps["emitting"], index, len(middle)))
     figure = frame(SECONDS, "tokens per request and step", legend=False)
     figure.add_trace(line("tokens per step", middle, value, palette.ACCEPTED, hovertemplate="%{y:.2f}"))
@@ -85,7 +116,7 @@ def acceptance(steps: Columns, blocks: Blocks = ()) -> go.Figure:
     """The three acceptance ratios over the run."""
     if not len(steps.get("step", ())) or not np.sum(steps["scheduled"]):
         return nothing("No draft tokens: this policy does not speculate, or no step was taken yet.")
-    index, middle = bins_of(steps["time"])
+    index, middle = bins_of(steps)
     sums = {
         name: total(steps[name], index, len(middle))
         for name in ("scheduled", "admitted", "accepted", "labelled")
@@ -129,7 +160,7 @@ def ledger(steps: Columns) -> go.Figure:
     """Milliseconds of a step by what they were spent on, stacked, over the run."""
     if not len(steps.get("step", ())):
         return nothing(WAITING)
-    index, middle = bins_of(steps["time"])
+    index, middle = bins_of(steps)
     count = total(steps["steps"], index, len(middle))
     figure = frame(SECONDS, "milliseconds a step", y_from_zero=True)
     for phase, colour in palette.PHASES.items():
@@ -147,7 +178,7 @@ def queue(steps: Columns) -> go.Figure:
     """Requests that hold a place in the engine, and those that wait for one."""
     if not len(steps.get("step", ())):
         return nothing(WAITING)
-    index, middle = bins_of(steps["time"])
+    index, middle = bins_of(steps)
     count = total(steps["steps"], index, len(middle))
     figure = frame(SECONDS, "requests", y_from_zero=True)
     for name, colour in (("running", palette.ADMITTED), ("waiting", palette.REJECTED)):

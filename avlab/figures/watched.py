@@ -52,7 +52,7 @@ def acceptance(samples: Columns) -> go.Figure:
     """vLLM's acceptance rate over the run: accepted of scheduled draft tokens."""
     if not _drafted(samples):
         return nothing(NO_DRAFTS)
-    index, middle = bins_of(samples["time"])
+    index, middle = bins_of(samples)
     rate = ratio(_sum(samples, "accepted", index, middle), _sum(samples, "draft_tokens", index, middle))
     figure = frame(SECONDS, "share of scheduled draft tokens", legend=False)
     figure.add_trace(line("accepted / scheduled", middle, rate, palette.SCHEDULED, hovertemplate="%{y:.3f}"))
@@ -90,7 +90,7 @@ def latency(samples: Columns) -> go.Figure:
     """Mean time to a request's first token, and between its outputs."""
     if not len(samples.get("step", ())):
         return nothing(WAITING)
-    index, middle = bins_of(samples["time"])
+    index, middle = bins_of(samples)
     figure = frame(SECONDS, "milliseconds, mean", y_from_zero=True)
     for name, seconds, count, colour in (
         ("first token", "first_token_seconds", "first_tokens", palette.USER),
