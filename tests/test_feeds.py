@@ -1,10 +1,11 @@
 """What pages read: once, then only what is new; what they have equals what a fresh reading would give."""
 
+import dashboard
 import numpy as np
 import pytest
 import store_frames as frames
 
-from avlab.ui import feeds
+from avlab.ui import feeds, host
 from avlab.ui.feeds import Feed
 from store import queries
 from store.ids import new_run_id
@@ -71,6 +72,42 @@ def test_history_is_not_read_again(recorder, monkeypatch):
         for _ in range(3):
             feed.refresh(con)
     assert asked == [-1, 9, 9]
+
+
+def test_a_runs_end_is_read_though_its_last_second_was_read_a_moment_ago(recorder, monkeypatch):
+    monkeypatch.setattr(feeds, "FRESH_SECONDS", 1e9)
+    run, asked = new_run_id(), []
+
+    def record(first, *batch):
+        for envelope in frames.envelopes(batch, run, first):
+            recorder.record(envelope)
+        recorder.flush()
+
+    feed = Feed(run)
+    with recorder.database.cursor() as con:
+        record(0, frames.hello(), frames.block(0), frames.steps(0, 10))
+        feed.refresh(con)
+        assert feed.now_and_then("last", feed.last_step) == 9
+        record(3, frames.steps(10, 12))
+        feed.refresh(con)
+        assert feed.last_step() == 9  # one reading for several browsers
+        feed.refresh(con, live=False)
+        assert feed.last_step() == feed.now_and_then("last", feed.last_step) == 11
+        monkeypatch.setattr(queries, "steps_since", lambda *_: asked.append(1))
+        feed.refresh(con, live=False)
+        assert not asked
+
+
+def test_the_dashboard_knows_when_a_run_is_over(tmp_path, monkeypatch):
+    monkeypatch.setattr(feeds, "FRESH_SECONDS", 1e9)
+    with dashboard.opened(tmp_path / "lab.duckdb") as lab:
+        run = lab.run({"workload": "code", "K": 4, "max_new_tokens": 40})
+        dashboard.until(lambda: dashboard.steps_of(lab) > 5)
+        seen = host.feed(run).last_step()  # as a tick does
+        dashboard.until(lambda: dashboard.steps_of(lab) > seen + 5)
+        assert host.feed(run).last_step() == seen
+        lab.stop()
+        assert host.feed(run).last_step() + 1 == dashboard.steps_of(lab)
 
 
 def test_only_the_last_requests_are_kept(recorder, monkeypatch):

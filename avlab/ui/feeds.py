@@ -66,14 +66,23 @@ class Feed:
         self._columns: dict[Any, tuple[pa.Table, dict[str, np.ndarray]]] = {}
         self._slow: dict[Any, tuple[float, Any]] = {}
         self._answers: dict[Any, tuple[Any, Any]] = {}
-        self._read = 0.0
+        self._read = -np.inf  # monotonic
+        self._over = False  # whether it was read since the run ended
         self._lock = threading.RLock()
 
-    def refresh(self, con: duckdb.DuckDBPyConnection) -> None:
-        """Read what every page needs; a moment later it does nothing."""
+    def refresh(self, con: duckdb.DuckDBPyConnection, live: bool = True) -> None:
+        """Read what every page needs; a moment later it does nothing.
+
+        live: more rows may come. A page that sees a run's end draws once more and not again, so the first reading after
+        it takes nothing of what was read before for the last word.
+        """
         with self._lock:
-            if time.monotonic() - self._read < FRESH_SECONDS:
+            ended = not live and not self._over
+            if ended:
+                self._slow.clear()
+            elif time.monotonic() - self._read < FRESH_SECONDS:
                 return
+            self._over = not live
             run, tables = self.run, self._tables
             tables["steps"] = continued(
                 tables.get("steps"), lambda after: queries.steps_since(con, run, after, STEP_POINTS)

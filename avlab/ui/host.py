@@ -145,8 +145,9 @@ def feed(run: str) -> Feed:
                 _feeds.pop(next(iter(_feeds)))
             _feeds[run] = Feed(run)
         found = _feeds[run]
+    status = lab().supervisor.status()  # asked before the reading: what has ended by then is in the file
     with connection() as con:
-        found.refresh(con)
+        found.refresh(con, live=status.alive and status.run == run)
     return found
 
 
