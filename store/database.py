@@ -5,6 +5,7 @@ import os
 import re
 import threading
 import time
+import weakref
 from pathlib import Path
 
 import duckdb
@@ -25,6 +26,8 @@ LAST_STATE = (
     "GROUP BY run"
 )
 
+CLOSE_SECONDS = 5.0  # for what other threads still ask to end, interrupted
+
 MAGIC, MAGIC_AT = b"DUCK", 8  # of every DuckDB file, and the byte where it stands
 
 _owned: dict[Path, "Database"] = {}
@@ -40,6 +43,8 @@ class Database:
 
     def __init__(self, path: str | os.PathLike):
         self.path = Path(path).expanduser().resolve()
+        self._cursors: weakref.WeakSet[duckdb.DuckDBPyConnection] = weakref.WeakSet()
+        self._making = threading.Lock()
         self.path.parent.mkdir(parents=True, exist_ok=True)
         _refuse_foreign(self.path)
         self._lock = _take_lock(self.path)
@@ -59,11 +64,15 @@ class Database:
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
         """A connection of its own for one thread; never share one between threads. Closed by `close` too."""
-        return self._con.cursor()
+        with self._making:
+            made = self._con.cursor()
+            self._cursors.add(made)
+        return made
 
     def close(self, replacement: Path | None = None) -> None:
         """Checkpoints, closes the file and gives the lock back. Closing twice does nothing.
 
+        What other threads still ask is interrupted.
         replacement: a closed database file of the same folder that takes this one's place while it is locked.
         Raises StoreError, and leaves the file, when that cannot be done safely.
         """
@@ -73,11 +82,30 @@ class Database:
         try:
             with contextlib.suppress(duckdb.Error):  # a full disk: the log stays, and is replayed on opening
                 self._con.execute("CHECKPOINT")
-            self._con.close()  # and its cursors with it
+            self._close_connection()
             if replacement is not None:
                 self._replace(replacement)
         finally:
             self._lock.release()
+
+    def _close_connection(self) -> None:
+        """Close it and its cursors; DuckDB closes none while one is in use. Raises StoreError."""
+        deadline = time.monotonic() + CLOSE_SECONDS
+        while True:
+            try:
+                self._con.close()
+                return
+            except duckdb.OperationalError:
+                if time.monotonic() > deadline:
+                    raise StoreError(
+                        f"{self.path} could not be closed while it is read: end this process."
+                    ) from None
+            with self._making:
+                asked = list(self._cursors)
+            for cursor in asked:
+                with contextlib.suppress(duckdb.Error):
+                    cursor.interrupt()
+            time.sleep(0.02)
 
     def _replace(self, replacement: Path) -> None:
         if self.path.with_name(self.path.name + ".wal").exists():  # it would be replayed into the new file

@@ -5,6 +5,8 @@ import hashlib
 import os
 import subprocess
 import sys
+import threading
+import time
 import uuid
 from pathlib import Path
 
@@ -187,6 +189,27 @@ def test_closing_gives_the_file_free_though_a_cursor_is_still_held(tmp_path):
     process.wait()
     with pytest.raises(duckdb.Error):
         cursor.execute("SELECT 1")
+
+
+def test_closing_interrupts_what_another_thread_asks(tmp_path):
+    database, ended = Database(tmp_path / "lab.duckdb"), []
+
+    def ask():
+        try:
+            many = "range(10000000)"
+            database.cursor().execute(
+                f"SELECT count(*) FROM {many} AS a, {many} AS b WHERE a.range > b.range"
+            )
+        except duckdb.Error as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    time.sleep(1.0)
+    database.close()
+    thread.join(30)
+    assert isinstance(ended[0], duckdb.InterruptException)
+    Database(tmp_path / "lab.duckdb").close()
 
 
 def test_owner_without_our_lock_is_named_by_duckdb(tmp_path):
