@@ -51,12 +51,13 @@ class Lab:
         hospitable: bool = True,
     ):
         self.notes: list[str] = []
-        self.tally, self.tape = Tally(), Tape()
+        self.tally, self.tape = Tally(), Tape()  # of the last run that was started
+        self._turn = threading.Lock()  # held while a run takes the place of the one before
         self._on_frame, self._hospitable = on_frame, hospitable
         self.database = _open(Path(path))
         try:
             self.recorder = Recorder(self.database)
-            self.supervisor = Supervisor(self.database.path, self.recorder, self._frame, command)
+            self.supervisor = Supervisor(self.database.path, self.recorder, command)
             if self.supervisor.recovered:
                 self.notes.append(f"A worker left over from run {self.supervisor.recovered} was ended.")
             self.owner = self._open_door()
@@ -74,16 +75,22 @@ class Lab:
         """
         plan = msgspec.convert(experiment, m.Experiment) if isinstance(experiment, dict) else experiment
         checked = make_config(config, kind) if isinstance(config, dict) else config
-        run = new_run_id()
-        self.tally, self.tape = Tally(), Tape()
-        self.supervisor.start(checked.changed(database=str(self.database.path)), run)
+        run, tally = new_run_id(), Tally()
+        with self._turn:  # where the start is refused, what is known of the run before stays
+            self.supervisor.start(
+                checked.changed(database=str(self.database.path)),
+                run,
+                lambda frame: self._frame(frame, tally),
+            )
+            self.tally, self.tape = tally, Tape()
         if plan is not None:
             self.supervisor.send(plan)
         return run
 
     def progress(self) -> dict[str, Any]:
         """The worker's status and the run's numbers so far, as JSON can hold them."""
-        return {"status": asdict(self.supervisor.status()), "tally": self.tally.snapshot()}
+        with self._turn:
+            return {"status": asdict(self.supervisor.status()), "tally": self.tally.snapshot()}
 
     def stop(self) -> dict[str, Any]:
         """Stop the running worker and say how it ended."""
@@ -214,8 +221,8 @@ class Lab:
             self.notes.append(str(error))
             return None
 
-    def _frame(self, frame: m.Frame) -> None:
-        self.tally.add(frame)
+    def _frame(self, frame: m.Frame, tally: Tally) -> None:
+        tally.add(frame)
         self.tape.add(frame)
         self._on_frame(frame)
 

@@ -35,6 +35,9 @@ def serve(order: Order) -> str:
         code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(1000)"
         child = subprocess.Popen([sys.executable, "-c", code])
         order.event("info", "child", str(child.pid))
+    if mood == "orphan":
+        code = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(1000)'])"
+        subprocess.run([sys.executable, "-c", code], check=True)
     while config.tokens is None or order.step * 4 < config.tokens:
         if outbox.lost:
             return outbox.lost

@@ -1,6 +1,7 @@
 """Between worker and lab no frame is lost, raw slots give way first, and nobody waits for the other."""
 
 import os
+import threading
 import time
 
 import pytest
@@ -95,6 +96,38 @@ def test_commands_come_in_order_and_wake_the_worker(address):
     inbox.close()
 
 
+def test_a_stop_is_told_at_once_to_whoever_cannot_ask_for_commands(address):
+    inbox = Inbox(address, RUN, Memory())
+    outbox = Outbox(address, RUN)
+    inbox.send(m.Stop(drain=True))
+    inbox.send(m.Pause())
+    until(lambda: len(outbox._commands) == 2)
+    assert not outbox.stop_came.is_set()
+    inbox.send(m.Stop())
+    assert outbox.stop_came.wait(60)
+    until(lambda: len(outbox._commands) == 3)
+    assert outbox.commands() == [m.Stop(drain=True), m.Pause(), m.Stop()]
+    outbox.close(0)
+    inbox.close()
+
+
+def test_a_fault_in_the_receiving_thread_is_a_failure_and_closing_ends(address, capsys):
+    def fault(frame):
+        raise RuntimeError("a fault of ours")
+
+    memory, failures = Memory(), []
+    inbox = Inbox(address, RUN, memory, on_frame=fault, on_failure=failures.append)
+    outbox = Outbox(address, RUN)
+    outbox.put(HELLO)
+    until(lambda: failures)
+    closing = threading.Thread(target=inbox.close, daemon=True)
+    closing.start()
+    closing.join(30)
+    assert not closing.is_alive()
+    assert "a fault of ours" in failures[0] and "Traceback" in capsys.readouterr().err
+    outbox.close(0)
+
+
 def test_a_new_lab_end_is_sent_what_the_old_one_did_not_commit(address):
     first, second = Memory(), Memory()
     inbox = Inbox(address, RUN, first)
@@ -165,6 +198,34 @@ def test_the_worker_beats_and_the_lab_hears(address, monkeypatch):
     time.sleep(0.4)
     assert inbox.silent_seconds > 0.3
     inbox.close()
+
+
+class Late:
+    """A lock that this thread gets some beats later than others."""
+
+    def __init__(self):
+        self._lock, self._late = threading.Lock(), threading.get_ident()
+
+    def __enter__(self):
+        if threading.get_ident() == self._late:
+            time.sleep(0.3)
+        self._lock.acquire()
+
+    def __exit__(self, *_):
+        self._lock.release()
+
+
+def test_nothing_goes_before_the_greeting(address, monkeypatch):
+    monkeypatch.setattr(link, "HEARTBEAT_SECONDS", 0.02)
+    memory = Memory()
+    inbox = Inbox(address, RUN, memory)
+    outbox = Outbox(address, RUN)
+    outbox._order = Late()
+    outbox.put(HELLO)
+    until(lambda: len(memory.frames) > 1)
+    outbox.close(5)
+    inbox.close()
+    assert isinstance(memory.frames[0], m.Hello) and isinstance(memory.frames[1], m.Heartbeat)
 
 
 def test_nothing_follows_a_farewell(address, monkeypatch):

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,12 @@ def refuse(why):
 
 @pytest.fixture
 def owner(tmp_path):
-    handlers = {"double": lambda number: 2 * number, "refuse": refuse, "fail": lambda: 1 / 0}
+    handlers = {
+        "double": lambda number: 2 * number,
+        "refuse": refuse,
+        "fail": lambda: 1 / 0,
+        "set": lambda: {1},
+    }
     owner = Owner(tmp_path / "lab.duckdb", handlers)
     yield owner
     owner.close()
@@ -49,6 +55,8 @@ def test_refusals_and_faults_are_sentences(owner, tmp_path):
         ask(tmp_path / "lab.duckdb", "paint")
     with pytest.raises(OwnerError, match="TypeError"):
         ask(tmp_path / "lab.duckdb", "double", count=1)
+    with pytest.raises(OwnerError, match="TypeError"):
+        ask(tmp_path / "lab.duckdb", "set")  # which JSON cannot hold
     assert ask(tmp_path / "lab.duckdb", "double", number=2) == 4  # still there
 
 
@@ -63,6 +71,51 @@ def test_several_may_ask_at_once(owner, tmp_path):
     for thread in threads:
         thread.join()
     assert sorted(answers) == [0, 2, 4, 6, 8, 10, 12, 14]
+
+
+def asking(path, what, said, **arguments):
+    """A thread that asks, and adds the answer or the refusal to `said`."""
+
+    def guest():
+        try:
+            said.append(ask(path, what, **arguments))
+        except OwnerError as error:
+            said.append(str(error))
+
+    thread = threading.Thread(target=guest, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_an_answer_under_way_is_given_before_the_owner_closes(tmp_path):
+    begun, said = threading.Event(), []
+    owner = Owner(tmp_path / "lab.duckdb", {"slow": lambda: begun.set() or time.sleep(0.5) or 42})
+    guest = asking(tmp_path / "lab.duckdb", "slow", said)
+    assert begun.wait(30)
+    owner.close()
+    guest.join(30)
+    assert said == [42]
+
+
+def test_a_lab_closes_without_waiting_for_a_guests_report(tmp_path, monkeypatch):
+    begun, release, said, path = threading.Event(), threading.Event(), [], tmp_path / "lab.duckdb"
+    monkeypatch.setattr(module, "CLOSE_SECONDS", 0.3)
+    monkeypatch.setattr(Lab, "report", lambda self: begun.set() or release.wait(300))
+    lab = Lab(path, command=COMMAND)
+    lab.run({"target": "plain"})
+    guest, other = asking(path, "report", said), None
+    try:
+        assert begun.wait(30)
+        other = asking(path, "runs", said)  # waits behind it
+        closing = threading.Thread(target=lab.close, daemon=True)
+        closing.start()
+        closing.join(60)
+        assert not closing.is_alive() and lab.supervisor.status().state == "ended"
+        guest.join(30)
+        other.join(30)
+        assert len(said) == 2 and all("closed before it could answer" in sentence for sentence in said)
+    finally:
+        release.set()
 
 
 def test_nobody_there_is_one_sentence(tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 """A worker starts, is watched, ends; whatever dies, nothing acknowledged is lost or left behind."""
 
+import errno
 import json
 import os
 import signal
@@ -15,7 +16,7 @@ from avlab.config import SPIN, RunConfig
 from avlab.lab import Lab
 from avlab.workers import messages as m
 from avlab.workers import supervisor as module
-from avlab.workers.processes import Trace, usable_cores, worker_environment
+from avlab.workers.processes import Trace, members, usable_cores, worker_environment
 from avlab.workers.supervisor import Supervisor, WorkerError
 from store import queries
 from store.database import Database, connect_reader
@@ -29,7 +30,7 @@ COMMAND = (sys.executable, str(Path(__file__).with_name("stand_in_worker.py")))
 def lab(tmp_path):
     frames = []
     with Recorder(tmp_path / "lab.duckdb") as recorder:
-        supervisor = Supervisor(tmp_path / "lab.duckdb", recorder, frames.append, COMMAND)
+        supervisor = Supervisor(tmp_path / "lab.duckdb", recorder, COMMAND)
         supervisor.frames, supervisor.recorder = frames, recorder
         yield supervisor
         supervisor.close()
@@ -44,7 +45,7 @@ def until(condition, seconds=60.0):
 
 def begin(lab, mood="plain", **values):
     run = new_run_id()
-    lab.start(RunConfig.make(target=mood, **values), run)
+    lab.start(RunConfig.make(target=mood, **values), run, lab.frames.append)
     return run
 
 
@@ -97,6 +98,67 @@ def test_one_worker_at_a_time_and_the_next_may_follow(lab):
     lab.stop()
     begin(lab, tokens=4)
     assert lab.wait(60) and lab.status().outcome == "done"
+
+
+def test_a_refused_start_leaves_what_is_known_of_the_run_before(tmp_path):
+    with Lab(tmp_path / "lab.duckdb", command=COMMAND) as lab:
+        run = lab.run({"target": "plain"})
+        until(lambda: lab.tally.steps > 5)
+        known = lab.tally, lab.tape
+        with pytest.raises(WorkerError, match=f"busy with run {run}"):
+            lab.run({"target": "plain"})
+        assert (lab.tally, lab.tape) == known
+        seen = lab.tally.steps
+        until(lambda: lab.tally.steps > seen)
+        lab.stop()
+        lab.supervisor._command = (str(tmp_path / "nothing here"),)
+        with pytest.raises(WorkerError, match="could not be started"):
+            lab.run({"target": "plain"})
+        told = lab.progress()
+        assert (told["status"]["run"], told["status"]["outcome"]) == (run, "stopped")
+        assert told["tally"]["steps"] > seen and told["tally"]["policy"]
+
+
+def fail(*_):
+    raise RuntimeError("a fault of ours")
+
+
+@pytest.mark.parametrize(
+    ("what", "mood"), [("members", "slow to start"), ("sweep", "plain"), ("tail", "plain")]
+)
+def test_whatever_fails_while_a_worker_is_watched_its_end_is_said(lab, monkeypatch, capsys, what, mood):
+    monkeypatch.setattr(module, what, fail)
+    begin(lab, mood, tokens=4)
+    pid = lab.status().pid
+    assert lab.wait(60)
+    assert "a fault of ours" in lab.status().error and lab.status().outcome == "failed" and gone(pid)
+    assert "Traceback" in capsys.readouterr().err
+    monkeypatch.undo()
+    begin(lab, tokens=4)
+    assert lab.wait(60) and (lab.status().outcome, lab.status().error) == ("done", "")
+
+
+def test_a_trace_that_cannot_be_removed_is_said_and_keeps_nobody_waiting(lab, monkeypatch):
+    unlink = Path.unlink
+
+    def refused(path, missing_ok=False):
+        if path.name.endswith(".worker"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", refused)
+    run = begin(lab, tokens=40)
+    assert lab.wait(60)
+    assert "lab.duckdb.worker cannot be removed (Permission denied)" in lab.status().error
+    assert (summary(lab, run)["state"], summary(lab, run)["steps"]) == ("finished", 10)
+
+
+def test_a_fault_of_whoever_looks_on_is_said_and_the_run_is_recorded(lab, capsys):
+    run = new_run_id()
+    lab.start(RunConfig.make(target="plain", tokens=40), run, fail)
+    assert lab.wait(60)
+    assert (summary(lab, run)["state"], summary(lab, run)["steps"]) == ("finished", 10)
+    assert "a fault of ours" in lab.status().error and "Traceback" in capsys.readouterr().err
 
 
 def test_a_killed_worker_is_marked_and_loses_nothing_acknowledged(lab):
@@ -233,10 +295,10 @@ import sys, time, pathlib
 from avlab.config import RunConfig
 from avlab.workers.supervisor import Supervisor
 from store.recorder import Recorder
-path, run, *command = sys.argv[1:]
+path, run, mood, *command = sys.argv[1:]
 with Recorder(path) as recorder:
     supervisor = Supervisor(pathlib.Path(path), recorder, command=command)
-    supervisor.start(RunConfig.make(target="child"), run)
+    supervisor.start(RunConfig.make(target=mood), run)
     while supervisor._worker.inbox.committed < 5:
         time.sleep(0.02)
     print("recorded", flush=True)
@@ -244,19 +306,21 @@ with Recorder(path) as recorder:
 """
 
 
-def test_nothing_outlives_a_killed_lab(tmp_path):
+@pytest.mark.parametrize("mood", ["child", "orphan"])  # an orphan: its own parent has ended
+def test_nothing_outlives_a_killed_lab(tmp_path, mood):
     path, run = tmp_path / "lab.duckdb", new_run_id()
-    lab = subprocess.Popen([sys.executable, "-c", LAB, str(path), run, *COMMAND], stdout=subprocess.PIPE)
+    command = [sys.executable, "-c", LAB, str(path), run, mood, *COMMAND]
+    lab = subprocess.Popen(command, stdout=subprocess.PIPE)
     assert lab.stdout.readline() == b"recorded\n"
     trace = Trace.read(tmp_path / "lab.duckdb.worker")
     worker = trace.pid
-    child = psutil.Process(worker).children()[0].pid
+    child = next(process.pid for process in members(worker))
+    assert (child in {each.pid for each in psutil.Process(worker).children()}) == (mood == "child")
     lab.kill()
     lab.wait()
-    until(lambda: gone(worker))
+    until(lambda: gone(worker) and gone(child))
     with Recorder(path) as recorder:
         supervisor = Supervisor(path, recorder, command=COMMAND)
-        until(lambda: gone(child))
         with recorder.database.cursor() as con:
             found = queries.run_summary(con, run)
         assert found["state"] == "cut short" and found["steps"] > 0

@@ -3,12 +3,14 @@
 import contextlib
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
 import zmq
 
+from avlab.errors import cause
 from avlab.workers import messages as m
 from avlab.workers.link import Bell, open_socket
 from avlab.workers.private import LinkError
@@ -30,7 +32,8 @@ class Recorder(Protocol):
 class Inbox:
     """Receives one run's frames at `address` (bound here) until `close`.
 
-    on_frame: called with every frame in order, in the receiving thread; it must be quick.
+    on_frame: called with every frame in order, in the receiving thread; it must be quick. What it raises ends the
+    receiving, and is a failure.
     on_failure: called once with the sentence of the first error that kept frames from being recorded.
     received: the number of the last frame that came without a gap, -1 before the first.
     """
@@ -61,12 +64,10 @@ class Inbox:
         except zmq.ZMQError as error:
             self._wire.close()
             raise LinkError(f"The socket {address} cannot be opened ({error}).") from None
-        self._threads = [
-            threading.Thread(target=self._receive, name="inbox", daemon=True),
-            threading.Thread(target=self._record, name="recording", daemon=True),
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._recording = threading.Thread(target=self._record, name="recording", daemon=True)
+        self._receiving = threading.Thread(target=self._receive, name="inbox", daemon=True)
+        self._recording.start()  # the receiving thread ends with it
+        self._receiving.start()
 
     def send(self, command: m.Command) -> None:
         """Pass a command to the worker; returns at once."""
@@ -82,14 +83,28 @@ class Inbox:
         """Take what has arrived, have it recorded, close. What cannot be recorded stays with the worker."""
         self._closing.set()
         self._bell.ring()
-        for thread in self._threads:
-            thread.join()
+        self._receiving.join()
+        self._recording.join()
         self._context.term()
         self._bell.close()
 
     # ---- the receiving thread ------------------------------------------------------------------------------
 
     def _receive(self) -> None:
+        try:
+            try:
+                self._serve()
+            except Exception as error:  # a fault of ours: the worker must not be left unheard
+                traceback.print_exc()
+                self._fail(f"The lab's end of the link failed ({type(error).__name__}: {cause(error)}).")
+            finally:
+                self._received_all.set()
+                self._recording.join()
+            self._send()
+        finally:
+            self._wire.close()
+
+    def _serve(self) -> None:
         poller = zmq.Poller()
         poller.register(self._bell.fileno(), zmq.POLLIN)
         pinged = 0.0
@@ -106,11 +121,7 @@ class Inbox:
                     self._commands.append(m.Acknowledge(self.committed))
             self._send()
             if closing and not came and (room or self.failure):
-                break
-        self._received_all.set()
-        self._threads[1].join()
-        self._send()
-        self._wire.close()
+                return
 
     def _take(self) -> bool:
         """Everything that has arrived, as far as there is room; whether anything came."""

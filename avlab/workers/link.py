@@ -72,7 +72,8 @@ class Outbox:
 
     status: called once a second for the state and step that a Heartbeat carries. lab: the process that must
     stay our parent, or None. guard: end the process when it is lost and does not stop by itself.
-    The first frame must be a Hello; heartbeats before it are not recorded.
+    The first frame must be a Hello; heartbeats before it are not recorded. stop_came: set the moment a Stop arrives
+    that does not let requests end first, for whoever cannot ask `commands` meanwhile.
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class Outbox:
         self._put_bytes = self._taken_bytes = 0  # of Drafts; each written by one thread only
         self._number = self._next = 0  # of the next frame to number; to send
         self._commands: deque[m.Command] = deque()
+        self.stop_came = threading.Event()
         self._arrived = threading.Event()
         self._heard = self._beat = time.monotonic()
         self._lost_at: float | None = None
@@ -114,9 +116,9 @@ class Outbox:
                 self.drafts_dropped += frame.rows
                 return
             self._put_bytes += size
-        self.greeted = self.greeted or isinstance(frame, m.Hello)
         with self._order:
             self._farewell = self._farewell or isinstance(frame, m.Bye)
+            self.greeted = self.greeted or isinstance(frame, m.Hello)
             self._new.append(frame)
         self._bell.ring()
 
@@ -157,8 +159,11 @@ class Outbox:
             self._arrived.set()
 
     def _serve(self) -> None:
-        wire = open_socket(self._context)
-        wire.connect(self._address)
+        with open_socket(self._context) as wire:
+            wire.connect(self._address)
+            self._exchange(wire)
+
+    def _exchange(self, wire: zmq.Socket) -> None:
         poller = zmq.Poller()
         poller.register(self._bell.fileno(), zmq.POLLIN)
         while not self._done():
@@ -170,7 +175,6 @@ class Outbox:
             self._watch(wire)
             self._take()
             self._send(wire)
-        wire.close()
 
     def _done(self) -> bool:
         if self._deadline is None:
@@ -185,7 +189,8 @@ class Outbox:
             except zmq.Again:
                 return
             except m.MessageError as error:
-                self.put(m.Event("warning", "message", str(error), self._clock(), self._status()[1]))
+                if self.greeted:
+                    self.put(m.Event("warning", "message", str(error), self._clock(), self._status()[1]))
                 continue
             self._heard = time.monotonic()
             if isinstance(command, m.Acknowledge):
@@ -196,6 +201,8 @@ class Outbox:
                 first = self._held[0][0] if self._held else self._number
                 self._next = min(self._next, max(first, command.sequence + 1))
             else:
+                if isinstance(command, m.Stop) and not command.drain:
+                    self.stop_came.set()
                 self._commands.append(command)
                 self._arrived.set()
 
@@ -206,11 +213,11 @@ class Outbox:
             self._beat = now
             memory = self._process.memory_info().rss / 2**20
             heartbeat = m.Heartbeat(self._clock(), *self._status(), memory, self.drafts_dropped)
-            if self.greeted:
-                with self._order:  # nothing follows a farewell
-                    if not self._farewell:
-                        self._new.append(heartbeat)
-            else:  # before the greeting there is no run to record it in: sent once, not kept
+            with self._order:  # nothing is before the greeting, and nothing follows a farewell
+                greeted = self.greeted
+                if greeted and not self._farewell:
+                    self._new.append(heartbeat)
+            if not greeted:  # there is no run yet to record it in: sent once, not kept
                 with contextlib.suppress(zmq.Again):
                     wire.send(m.encode(m.Envelope(self.run, m.UNNUMBERED, heartbeat)), zmq.NOBLOCK)
         if not self.lost:

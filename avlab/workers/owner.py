@@ -23,6 +23,9 @@ from avlab.workers.private import SOCKET_PATH_LIMIT, is_private
 VERSION = 1
 ANSWER_SECONDS = 5.0  # for a first sign of life
 WORK_SECONDS = 600.0  # for the answer itself: an export can take a while
+CLOSE_SECONDS = 5.0  # that an owner which closes gives the answer it is at
+FAREWELL_MS = 500  # for the last words to leave
+CLOSED = "The lab closed before it could answer: ask again, and whoever has the database then will."
 Handlers = Mapping[str, Callable[..., Any]]
 
 
@@ -60,23 +63,23 @@ class Owner:
         self.path = self._bind(_socket_name(database))
         self._questions: list[tuple[bytes, bytes]] = []
         self._answers: list[tuple[bytes, bytes]] = []
+        self._unanswered: list[bytes] = []  # askers
         self._asked = threading.Event()
-        self._closing = False
+        self._closing = self._closed = False
         self._bell = Bell()
-        self._threads = [
-            threading.Thread(target=self._listen, name="owner", daemon=True),
-            threading.Thread(target=self._work, name="answers", daemon=True),
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._listening = threading.Thread(target=self._listen, name="owner", daemon=True)
+        self._answering = threading.Thread(target=self._work, name="answers", daemon=True)
+        self._listening.start()
+        self._answering.start()
 
     def close(self) -> None:
-        """Answer nobody any more."""
+        """Answer nobody any more. An answer that takes too long is given up, and whoever waits is told so."""
         self._closing = True
-        self._bell.ring()
         self._asked.set()
-        for thread in self._threads:
-            thread.join()
+        self._answering.join(CLOSE_SECONDS)
+        self._closed = True
+        self._bell.ring()
+        self._listening.join()
         self._context.term()
         self._bell.close()
         self.path.unlink(missing_ok=True)
@@ -99,20 +102,34 @@ class Owner:
         poller = zmq.Poller()
         poller.register(self._wire, zmq.POLLIN)
         poller.register(self._bell.fileno(), zmq.POLLIN)
-        while not self._closing:
-            poller.poll(1000)
-            self._bell.hush()
-            with contextlib.suppress(zmq.Again):
-                while True:
-                    parts = self._wire.recv_multipart(zmq.NOBLOCK)
-                    if len(parts) == 2:
-                        self._wire.send_multipart([parts[0], b'{"working": true}'], zmq.NOBLOCK)
-                        self._questions.append((parts[0], parts[1]))
-                        self._asked.set()
-            while self._answers:
-                with contextlib.suppress(zmq.ZMQError):  # the asker is gone
-                    self._wire.send_multipart(self._answers.pop(0), zmq.NOBLOCK)
-        self._wire.close()
+        try:
+            while not self._closed:
+                poller.poll(1000)
+                self._bell.hush()
+                self._take_questions()
+                self._send_answers()
+            self._answers += [(asker, _refusal(CLOSED)) for asker in self._unanswered]
+            self._send_answers()
+        finally:
+            self._wire.close(FAREWELL_MS)
+
+    def _take_questions(self) -> None:
+        with contextlib.suppress(zmq.Again):
+            while True:
+                parts = self._wire.recv_multipart(zmq.NOBLOCK)
+                if len(parts) == 2:
+                    self._wire.send_multipart([parts[0], b'{"working": true}'], zmq.NOBLOCK)
+                    self._unanswered.append(parts[0])
+                    self._questions.append((parts[0], parts[1]))
+                    self._asked.set()
+
+    def _send_answers(self) -> None:
+        while self._answers:
+            answer = self._answers.pop(0)
+            if answer[0] in self._unanswered:
+                self._unanswered.remove(answer[0])
+            with contextlib.suppress(zmq.ZMQError):  # the asker is gone
+                self._wire.send_multipart(answer, zmq.NOBLOCK)
 
     def _work(self) -> None:
         while not self._closing:
@@ -120,25 +137,26 @@ class Owner:
             self._asked.clear()
             while self._questions and not self._closing:
                 asker, question = self._questions.pop(0)
-                self._answers.append((asker, json.dumps(self._answer(question)).encode()))
+                self._answers.append((asker, self._answer(question)))
                 self._bell.ring()
 
-    def _answer(self, question: bytes) -> dict:
+    def _answer(self, question: bytes) -> bytes:
         try:
             asked = json.loads(question)
-            what, arguments, version = asked["ask"], asked["arguments"], asked["version"]
+            what, arguments, version = str(asked["ask"]), asked["arguments"], asked["version"]
         except (ValueError, KeyError, TypeError):
-            return {"error": "The question could not be read."}
+            return _refusal("The question could not be read.")
         if version != VERSION or what not in self._handlers:
-            return {"error": f"The owner of the database does not know {what!r}: run both from one install."}
+            return _refusal(f"The owner of the database does not know {what!r}: run both from one install.")
         try:
-            return {"answer": self._handlers[what](**arguments)}
+            return json.dumps({"answer": self._handlers[what](**arguments)}).encode()
         except Exception as error:
-            return {
-                "error": str(error)
-                if is_ours(error)
-                else f"The owner failed ({type(error).__name__}: {error})."
-            }
+            said = str(error) if is_ours(error) else f"The owner failed ({type(error).__name__}: {error})."
+            return _refusal(said)
+
+
+def _refusal(sentence: str) -> bytes:
+    return json.dumps({"error": sentence}).encode()
 
 
 def ask(database: str | os.PathLike, what: str, **arguments: Any) -> Any:

@@ -169,12 +169,25 @@ def _serves(process: psutil.Process, run: str) -> bool:
 
 
 def end_children() -> None:
-    """Kill everything that this process has started; for a worker about to end."""
-    children = psutil.Process().children(recursive=True)
-    for child in children:
-        with contextlib.suppress(psutil.Error):
-            child.kill()
-    psutil.wait_procs(children, timeout=2)
+    """Kill everything that this process has started, and what its dead children have left in the session that it leads;
+    for a worker about to end.
+    """
+    for _ in range(3):  # again for those that were being started meanwhile
+        left = [process for process in members(os.getpid()) if _lives(process)]
+        if not left:
+            return
+        for process in left:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        psutil.wait_procs(left, timeout=2)
+
+
+def _lives(process: psutil.Process) -> bool:
+    """Whether it runs; one that only waits to be collected does not."""
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
 
 
 def recover(trace_file: Path) -> str | None:

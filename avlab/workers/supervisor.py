@@ -7,12 +7,15 @@ import shutil
 import subprocess
 import threading
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from avlab.config import RunConfig
-from avlab.errors import CLOSED, FULL, cause, not_written
+from avlab.errors import CLOSED, FULL, cause, not_written, remedy
 from avlab.workers import messages as m
 from avlab.workers.entry import COULD_NOT_START
 from avlab.workers.inbox import Inbox, Recorder
@@ -73,30 +76,35 @@ class WorkerStatus:
 class Supervisor:
     """One worker at a time for one database. The recorder must stay open until `close`.
 
-    on_frame: called with every frame as it arrives; it must be quick. command: what starts a worker of the reference
-    engine. A worker that an earlier lab left behind is ended at once; `recovered` then names its run.
+    command: what starts a worker of the reference engine. A worker that an earlier lab left behind is ended at once;
+    `recovered` then names its run.
     """
 
     def __init__(
         self,
         database: Path,
         recorder: Recorder,
-        on_frame: Callable[[m.Frame], None] = lambda frame: None,
         command: Sequence[str] = REFERENCE,
     ):
         self._trace = database.with_name(database.name + ".worker")
-        self._recorder, self._on_frame, self._command = recorder, on_frame, tuple(command)
+        self._recorder, self._command = recorder, tuple(command)
         self._lock = threading.RLock()
         self._worker: _Worker | None = None
         self.recovered = recover(self._trace)
 
-    def start(self, config: Config, run: str) -> None:
-        """Start a worker on this configuration; returns at once. Raises WorkerError when one is running."""
+    def start(
+        self, config: Config, run: str, on_frame: Callable[[m.Frame], None] = lambda frame: None
+    ) -> None:
+        """Start a worker on this configuration; returns at once. Raises WorkerError when one is running.
+
+        on_frame: called with every frame of this run as it arrives; it must be quick. What it raises is said when the
+        run has ended, and the run is recorded all the same.
+        """
         with self._lock:
             if self._worker is not None and not self._worker.ended.is_set():
                 raise WorkerError(f"A worker is busy with run {self._worker.run}: stop that one first.")
             command = self._command if config.kind == RunConfig.kind else command_of(config.kind)
-            self._worker = _Worker(config, run, self._recorder, self._on_frame, command, self._trace)
+            self._worker = _Worker(config, run, self._recorder, on_frame, command, self._trace)
 
     def send(self, command: m.Command) -> None:
         """Pass a command to the worker; a Stop also ends one that still prepares. Raises WorkerError without one."""
@@ -143,7 +151,9 @@ class _Worker:
         self._beat: m.Heartbeat | None = None
         self._steps = 0  # that have arrived
         self._error, self._ending, self._asked_to_stop = "", "", False
+        self._fault = ""  # of the lab's own while it followed the worker
         self._log: list[str] = []
+        self._others: list[psutil.Process] = []  # that the worker started, when last looked at
         self._folder = private_folder()
         try:
             self.inbox = Inbox(endpoint(self._folder), run, recorder, self._frame, self._cannot_record)
@@ -229,17 +239,40 @@ class _Worker:
             self._steps += len(frame.steps)
         elif isinstance(frame, m.Bye):
             self._bye = frame
-        self._on_frame(frame)
+        try:
+            self._on_frame(frame)
+        except Exception as error:  # recording goes on without whoever looks on
+            self._note_fault(error)
 
     def _cannot_record(self, sentence: str) -> None:
         """Serving on would be for nothing: what cannot be recorded is lost."""
         self._error = sentence
         self.inbox.send(m.Stop())
 
+    def _note_fault(self, error: Exception) -> None:
+        """Keep the sentence of the first fault of the lab's own, and print where it was."""
+        if not self._fault:
+            self._fault = (
+                f"The lab failed while it followed the worker ({type(error).__name__}: {cause(error)})."
+            )
+            traceback.print_exception(error)
+
     # ---- the watching thread -------------------------------------------------------------------------------
 
     def _watch(self) -> None:
-        others = []
+        """See the worker to its end. Whatever fails on the way, the rest is done and the end is said."""
+        try:
+            for act in (self._attend, self._sweep, self.inbox.close, self._conclude, self._clear):
+                try:
+                    act()
+                except Exception as error:
+                    self._note_fault(error)
+            self._error = self._error or self._fault
+        finally:
+            self.ended.set()
+
+    def _attend(self) -> None:
+        """Wait for the process to end; end it when it is silent, or when nothing of it can be recorded."""
         looked = refused = 0.0
         while True:
             try:
@@ -248,7 +281,7 @@ class _Worker:
             except subprocess.TimeoutExpired:
                 now = time.monotonic()
             if now - looked > 2:  # children are swept also when their parent went without a word
-                looked, others = now, members(self._process.pid)
+                looked, self._others = now, members(self._process.pid)
             if self.inbox.silent_seconds > DEAD_SECONDS:
                 self._ending = f"The worker did not answer for {DEAD_SECONDS:g} s and was ended."
                 end_tree(self._process.pid, grace=0.5)
@@ -256,18 +289,30 @@ class _Worker:
                 refused = refused or now
                 if now - refused > REFUSED_SECONDS:
                     end_tree(self._process.pid)
-        sweep(self._process.pid, others)
-        self.inbox.close()
-        self._log = tail(self._folder / "worker.log")
-        self._conclude()
+
+    def _sweep(self) -> None:
+        if self._process.poll() is None:  # nobody attends to it any more
+            self._ending = self._ending or self._fault
+            end_tree(self._process.pid)
+            self._process.wait(STOP_SECONDS)
+        sweep(self._process.pid, self._others)
+
+    def _clear(self) -> None:
+        """Remove what the next lab would take for a worker that is left."""
         shutil.rmtree(self._folder, ignore_errors=True)
-        self._trace.unlink(missing_ok=True)
-        self.ended.set()
+        try:
+            self._trace.unlink(missing_ok=True)
+        except OSError as error:
+            self._fault = self._fault or f"{self._trace} cannot be removed ({cause(error)}): {remedy(error)}."
 
     def _conclude(self) -> None:
         """Say how it ended; a run without a farewell is marked as cut short."""
+        self._log = tail(self._folder / "worker.log")
         code = self._process.returncode
-        how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+        if code is None:
+            how, code = "could not be ended", 0
+        else:
+            how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
         if self._bye is not None:
             if not self._error and not self._bye.complete and self._bye.reason != "stopped":
                 self._error = self._bye.reason
