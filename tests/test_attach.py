@@ -267,6 +267,10 @@ def test_a_pause_is_not_counted():
         serve(0)
         assert Watch(desk).run() == "done"
     assert [step.tokens for step in desk.steps()] == [10, 10, 10, 10]
+    assert [event.kind for event in desk.of(m.Event) if event.kind in ("paused", "serving")] == [
+        "paused",
+        "serving",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -305,6 +306,58 @@ def test_runs_of_identical_arms_have_orders_and_traffic_of_their_own(monkeypatch
     assert (
         len({config.seed for config, _ in served.plans}) == len({plan.seed for _, plan in served.plans}) == 3
     )
+
+
+@pytest.mark.parametrize(("left", "starts"), [(9.0, 0), (30.0, 1)])
+def test_a_share_of_seconds_that_is_nearly_over_is_over(monkeypatch, left, starts):
+    from avlab.bench.measures import frontier
+    from avlab.config import RunConfig
+
+    class Served:
+        served, started = 100.0, 0
+
+        def query(self, ask, *_):
+            return {"earlier_runs": ["r"], "missing": SimpleNamespace(rounds=10), "block_rates": []}[
+                ask.__name__
+            ]
+
+        def serve(self, *_, **__):
+            self.started += 1
+            self.served += 25.0
+
+    served = Served()
+    arms = ["none", "fixed:1"]
+    config = RunConfig.make(policy="none")
+    assert frontier.served_blocks(served, config, arms, 4, "1s", 15, 0, 100.0 + left) == []
+    assert served.started == starts
+
+
+def test_preparation_is_no_time_of_a_run(monkeypatch):
+    from avlab.bench import product
+
+    class Supervisor:
+        waited, stopped = 0, False
+
+        def wait(self, seconds):
+            time.sleep(0.02)
+            self.waited += 1
+            return self.stopped
+
+        def status(self):
+            return SimpleNamespace(state="timing steps 3/40" if self.waited < 10 else "serving", error="")
+
+    supervisor = Supervisor()
+    stops = []
+
+    def stop():
+        supervisor.stopped = True
+        stops.append(supervisor.waited)
+
+    lab = SimpleNamespace(supervisor=supervisor, run=lambda config, plan: "run", stop=stop)
+    served = product.Product.__new__(product.Product)
+    served.lab, served.context, served.kept = lab, SimpleNamespace(progress=lambda *_: None), lambda run: 1
+    assert served.serve(None, None, 0.05) == "run"
+    assert len(stops) == 1 and stops[0] > 10
 
 
 def test_without_its_environment_the_comparison_says_what_to_run(tiny, tmp_path, monkeypatch):

@@ -61,15 +61,20 @@ class Product:
         doing: str = "serving",
         least: int = 0,
     ) -> str:
-        """Serve a run, or carry out an A/B, to its end or for so many seconds; its id. Raises WorkerError.
+        """Serve a run, or carry out an A/B, to its end or for so many seconds, its preparation not counted; its id.
+        Raises WorkerError.
 
         least: rounds of an A/B that are served even where they take longer.
         """
         began, run = time.monotonic(), self.lab.run(config, plan)
+        prepared = False
         while not self.lab.supervisor.wait(LOOK_SECONDS):
-            spent, state = time.monotonic() - began, self.lab.supervisor.status().state
+            state = self.lab.supervisor.status().state
+            if not prepared and state == "serving":
+                began, prepared = time.monotonic(), True
+            spent = time.monotonic() - began
             self.context.progress(doing if state == "serving" else state, round(spent), round(seconds or 0))
-            if seconds is not None and spent > seconds and self.kept(run) >= least:
+            if prepared and seconds is not None and spent > seconds and self.kept(run) >= least:
                 self.lab.stop()
         if error := self.lab.supervisor.status().error:
             raise WorkerError(error)

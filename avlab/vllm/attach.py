@@ -197,14 +197,20 @@ class Watch:
                 case m.Stop():
                     self.stop_reason = "stopped"
                 case m.Pause():
-                    self.paused, self.order.state = True, "paused"
+                    self._pause(True)
                 case m.Resume():
-                    self.paused, self.order.state, self.last = False, "serving", None
+                    self._pause(False)
                 case _:
                     name = type(command).__name__
                     self.order.event(
                         "warning", "attach", f"{name} was not done: the server is somebody else's."
                     )
+
+    def _pause(self, paused: bool) -> None:
+        if paused != self.paused:
+            self.paused, self.order.state = paused, "paused" if paused else "serving"
+            self.order.event("info", self.order.state, "Nothing is read." if paused else "Reading goes on.")
+            self.last = None  # the next reading begins an interval
 
     # ---- looking -------------------------------------------------------------------------------------------
 

@@ -34,6 +34,7 @@ SHARES = {
 LOADS = tuple(sorted(SHARES))
 LIMIT = sum(share.seconds for share in SHARES.values())  # seconds; after it no load is begun
 MOST, LEAST = 40, 3  # repeats of a load: LEAST are served even where its seconds are over
+SHORT = 10.0  # seconds left of a share that are not worth another start
 PAIRED = 2  # repeats below which a load is not measured: there is no other one to choose the rival, and no interval
 GAIN = 1.03
 BARS = (
@@ -89,7 +90,8 @@ def served_blocks(
         runs = served.query(earlier_runs, config, plan)
         rest = served.query(missing, runs, plan)
         kept = most - (rest.rounds if rest else 0)
-        if rest is None or served.served >= LIMIT or (served.served >= until and kept >= LEAST):
+        over = served.served >= until - SHORT and kept >= LEAST
+        if rest is None or served.served >= LIMIT - SHORT or over:
             return [row | {"run": run} for run in runs for row in served.query(queries.block_rates, run)]
         doing = f"{len(arms)} arms at {load} requests"
         served.serve(config, rest, max(until - served.served, 0.0), doing, least=LEAST - kept)
