@@ -192,6 +192,8 @@ def began(served: Any, progress: dict[str, Any]) -> bool:
 def end(status: dict[str, Any], interrupts: "Interrupts") -> None:
     """Leave the command with the code that a run's end deserves."""
     if status["error"]:
+        if status["log"]:
+            terminal.fail("\n".join(["The last lines of the worker's log:", *status["log"], ""]))
         terminal.fail(status["error"])
         raise typer.Exit(1)
     if interrupts.count:

@@ -240,10 +240,13 @@ def test_a_worker_that_cannot_start_says_why(lab):
         "failed",
         "The target 'missing' is not here: fetch it.",
     )
+    assert lab.status().log == ()  # which says no more than that
     begin(lab, "broken")
     assert lab.wait(60)
     assert lab.status().error == "The worker could not start: RuntimeError: a fault of ours"
     assert any("Traceback" in line for line in lab.log_tail())
+    log = lab.status().log
+    assert "Traceback" in log[0] and "RuntimeError: a fault of ours" not in log  # the sentence has it
 
 
 def test_a_run_that_never_began_leaves_nothing_in_the_database(tmp_path):

@@ -13,7 +13,6 @@ from avlab.vllm.serving_config import VllmConfig
 from avlab.workers import messages as m
 from avlab.workloads import open_workload
 
-LOG_LINES = 15
 SUGGESTED = {  # policies, by kind of worker
     RunConfig.kind: settings.SUGGESTED["policy"],
     VllmConfig.kind: ["adaptive", "verify:1", "verify:2", "verify:3"],
@@ -79,10 +78,9 @@ def _worker() -> None:
             _change(tally["policy"], SUGGESTED[status.kind])
     elif status.state == "ended" and (status.error or status.outcome in ("failed", "cut short")):
         st.error(status.error or "The worker went away.")
-        lines = lab.supervisor.log_tail()[-LOG_LINES:]
-        if lines:
+        if status.log:
             with st.expander("Last lines of its log"):
-                st.code("\n".join(lines), language=None, wrap_lines=True)
+                st.code("\n".join(status.log), language=None, wrap_lines=True)
     for note in lab.notes:
         st.caption(note)
     if problem := st.session_state.get("refused"):

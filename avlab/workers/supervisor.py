@@ -34,6 +34,7 @@ from avlab.workers.processes import (
 )
 
 LATE_SECONDS = 3.0  # without a frame, after which a worker is shown as late
+SHOWN_LINES = 15  # of its log, where it failed
 DEAD_SECONDS = 30.0  # and after which it is ended: three times what it allows its lab
 STOP_SECONDS = 15.0  # a step, the farewell and its commit
 REFUSED_SECONDS = 3.0  # for the last frames of a run that cannot be recorded: the disk may get room
@@ -53,7 +54,7 @@ class WorkerStatus:
     state: "none" before the first start, "starting", what the worker says of itself ("timing steps 3/40",
     "serving", "paused", "stopping"), or "ended". outcome, once ended: "done", "stopped", "failed" or
     "cut short". error: the sentence of a failure. silent: seconds since the last frame. late: the same when that is
-    too long, else 0.
+    too long, else 0. log: the last lines of its output where it failed, but for the sentence itself.
     """
 
     run: str | None = None
@@ -67,6 +68,7 @@ class WorkerStatus:
     drafts_dropped: int = 0
     silent: float = 0.0
     late: float = 0.0
+    log: tuple[str, ...] = ()
 
     @property
     def alive(self) -> bool:
@@ -204,6 +206,9 @@ class _Worker:
             drafts_dropped=beat.drafts_dropped if beat else 0,
             silent=0.0 if ended else silent,
             late=silent if silent > LATE_SECONDS and not ended else 0.0,
+            log=tuple(line for line in self._log[-SHOWN_LINES:] if line not in self._error)
+            if ended and self._error
+            else (),
         )
 
     def _state(self) -> str:
