@@ -184,7 +184,7 @@ def test_a_restart_begins_a_new_block_and_its_interval_is_left_out():
     assert [step.tokens for step in desk.steps()] == [10, 10, 10, 10]
     assert [block.block for block in desk.of(m.Block)] == [0, 1]
     assert [step.block for step in desk.steps()] == [0, 0, 1, 1]
-    assert "The server restarted: its counters fell" in desk.said("warning")[0]
+    assert "The server restarted: it counts from" in desk.said("warning")[0]
 
 
 def test_a_silent_server_is_waited_for_and_what_it_did_meanwhile_counts():

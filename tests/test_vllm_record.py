@@ -198,6 +198,7 @@ def test_a_fault_of_the_record_ends_the_record_alone(worker):
     worker.model_runner.adaptive_verification._confidence_probs = "something else"
     serve(worker.model_runner, INTERVAL)  # serves on, and the estimator learns
     assert worker.model_runner.speculator.acceptance_estimator._refits == 1
+    assert "cannot be seen any more" in worker.avlab_policy(2)
     found = worker.avlab_drain()
     assert "cannot be seen any more (TypeError" in found["failure"] and found["failure"] in found["missing"]
     assert [row[0] for row in found["steps"]] == [0, 1]

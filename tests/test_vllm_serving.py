@@ -11,10 +11,10 @@ from avlab.config import ConfigError
 from avlab.engine.request import Finished
 from avlab.experiments.plan import make_plan, steps_ahead
 from avlab.policies import Arm, PolicyError
-from avlab.vllm import engine, extension
+from avlab.vllm import engine, extension, memory
 from avlab.vllm.drained import Drained
 from avlab.vllm.engine import Report, VllmEngine, _look_for_folders
-from avlab.vllm.instance import NO_STEPS, EngineError, Iteration, first_line, start_sentence
+from avlab.vllm.instance import NO_STEPS, EngineError, Instance, Iteration, first_line, start_sentence
 from avlab.vllm.reporting import VllmReporter
 from avlab.vllm.serving_config import VllmConfig
 from avlab.workers import messages as m
@@ -208,16 +208,16 @@ def test_another_engine_cancels_what_the_one_before_served(quick, monkeypatch):
     served.instance.ended.append(Finished(ended, "end"))
     started = []
     monkeypatch.setattr(served, "_start", started.append)
-    monkeypatch.setattr(engine.memory, "wait_free", lambda before, seconds: 0)
+    monkeypatch.setattr(engine, "end_children", lambda: None)
+    served.instance.records.append(record(range(2)))
     served.set_policy(Arm.parse("fixed:1"))
+    served.instance = Instance(started[0], served.clock)
+    assert len(served.take_drains()) == 1 and served.take_drains() == []  # what the one before had told
     served.instance.iterations.put(Iteration(1.0, 1, 0, 1, 5, 0))
     assert [(each.sequence, each.reason) for each in served.step().finished] == [
         (ended, "end"), (running, "cancelled"),
     ]  # fmt: skip
     assert started[0].speculative["num_speculative_tokens"] == 1
-    monkeypatch.setattr(engine.memory, "wait_free", lambda before, seconds: 7000)
-    with pytest.raises(EngineError, match="7,000 MB"):
-        served.set_policy(Arm.parse("fixed:2"))
 
 
 def test_what_is_heard_late_is_no_step_of_the_block(quick):
@@ -239,6 +239,38 @@ def test_vllm_that_dies_while_nothing_runs_is_noticed(quick):
     for ask in (served.look, served.step):
         with pytest.raises(EngineError, match="died"):
             ask()
+
+
+def test_a_fault_is_said_though_iterations_go_on(quick):
+    served = engine_with(VllmConfig.make(serve=FIXED), ABOUT | {"steps": False})
+    served.instance.failure = "Steps cannot be seen any more."
+    served.instance.iterations.put(Iteration(1.0, 1, 0, 1, 5, 0))
+    with pytest.raises(EngineError, match="any more"):
+        served.step()
+
+
+def test_memory_is_waited_for_and_what_stays_is_told(tmp_path, monkeypatch):
+    said = tmp_path / "said"
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text(f"#!/bin/sh\ncat {said}\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    said.write_text("300\n1000\n")
+    before = memory.in_use()
+    assert before == [300, 1000]
+    said.write_text("300\n41000\n")
+    turns = []
+
+    def free():
+        turns.append(1)
+        if len(turns) == 2:
+            said.write_text("290\n1200\n")
+
+    assert memory.wait_free(before, 30.0, free) == 0 and len(turns) == 2
+    said.write_text("300\n9000\n")
+    assert memory.wait_free(before, 0.0, free) == 8000
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert memory.in_use() == [] and memory.wait_free([], 30.0, free) == 0
 
 
 def test_steps_belong_to_the_block_that_they_were_made_in():

@@ -126,6 +126,7 @@ class Watch:
             self.order.event("info", "not told", sentence)
         if self.config.key_variable and self.config.url.startswith("http://"):
             self.order.event("warning", "key", "The key travels unencrypted: https:// would protect it.")
+        reading = read(self.server.metrics())  # once more: what was asked meanwhile has taken seconds
         self.tried = self.order.clock()
         self.last = (self.tried, reading)
 
@@ -253,7 +254,9 @@ class Watch:
     def _restarted(self, now: tuple[float, Reading]) -> None:
         self.block, self.last = self.block + 1, now
         self.order.event(
-            "warning", "server", "The server restarted: its counters fell. The interval is left out."
+            "warning",
+            "server",
+            "The server restarted: it counts from the beginning. The interval is left out.",
         )
         self._new_block()
         self.lost, self.drained = self.lost or self.drained is not None, None

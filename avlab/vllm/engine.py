@@ -75,6 +75,7 @@ class VllmEngine:
         self.first_step = 0  # the run's step with which the present one began
         self._stale = 0  # iterations to come that belong to steps before the block
         self._finished: list[Finished] = []  # not taken yet
+        self._kept: list[dict[str, Any]] = []  # records of an instance that has ended, not taken yet
         self._memory: list[int] = []  # in use on each GPU before
         self._waiting: Callable[[bool], None] = lambda ready: None
 
@@ -107,13 +108,13 @@ class VllmEngine:
         self._stale = 0
         self._waiting(True)
 
-    def close(self, seconds: float = memory.FREE_SECONDS) -> int:
+    def close(self, seconds: float = memory.FREE_SECONDS, waiting: Callable[[], None] = lambda: None) -> int:
         """End vLLM and what it started, and wait for so long until a GPU's memory is free again; returns the megabytes
-        that stay in use all the same, 0 where they are few.
+        that stay in use all the same, 0 where they are few. waiting: called meanwhile.
         """
         self.instance.close()
         end_children()
-        return memory.wait_free(self._memory, seconds)
+        return memory.wait_free(self._memory, seconds, waiting)
 
     # ---- between steps -----------------------------------------------------------------------------------------
 
@@ -163,13 +164,10 @@ class VllmEngine:
 
     def _restart(self, arm: Arm) -> None:
         """Another engine for an arm; requests of the one before are cancelled."""
-        if left := self.close():
-            raise EngineError(
-                f"{left:,} MB of a GPU's memory stay in use after vLLM has ended, so no other engine can be started: "
-                "nvidia-smi says by whom."
-            )
+        self.close(waiting=lambda: self._waiting(False))  # of memory in use even then vLLM itself will say it
         self._collect()
         self._finished += [Finished(each, "cancelled") for each in self.sequences]
+        self._kept = self.take_drains()
         self.first_step = self.step_number
         self._start(self.config.line_of(arm))
 
@@ -218,6 +216,8 @@ class VllmEngine:
         """The next iteration, or what ended without one; None where neither came in a moment. Raises EngineError where
         vLLM has died.
         """
+        if self.instance.failure:
+            self.look()
         try:
             iteration = self.instance.iterations.get(timeout=MOMENT)
         except queue.Empty:
@@ -234,7 +234,7 @@ class VllmEngine:
 
     def take_drains(self) -> list[dict[str, Any]]:
         """What was read from the worker and not taken yet."""
-        found = []
+        found, self._kept = self._kept, []
         while self.instance.records:
             found.append(self.instance.records.popleft())
         return found

@@ -122,6 +122,7 @@ class Record:
         self.curves: list = []  # as vLLM profiled them, where they were set after the hooks
         self.pending: list[dict] = []  # steps in the buffer
         self.step: dict | None = None  # under way
+        self.held = UNTRIMMED  # what of `verify` has room in this step
         self.last_mark = None
         self.since_refit: torch.Tensor | None = (
             None  # labelled and accepted since then, [2, K], on the device
@@ -210,8 +211,10 @@ class Record:
             )
 
     def fail(self, sentence: str) -> None:
-        """End the record: what it begun stays, nothing is added."""
-        self.failure, self.step, self.verify = self.failure or sentence, None, UNTRIMMED
+        """End the record: what is there stays, nothing is added. A length that is held stays held: other workers of
+        the same model hold it too.
+        """
+        self.failure, self.step = self.failure or sentence, None
 
     def _wrap(self, owner, name: str, inner) -> None:
         key = f"{name}@{id(owner)}"
@@ -240,6 +243,8 @@ class Record:
 
     def hold(self, verify: int) -> int | str:
         """Hold verification at a length, or let vLLM decide again. Returns the number of the next step, or why not."""
+        if self.failure:
+            return self.failure
         if self.manager is None:
             return "Adaptive verification is off, so its length cannot be held."
         if "_assign_draft_token_budget_compiled" not in self._hooked:
@@ -254,7 +259,7 @@ class Record:
     def _execute(self, original, scheduler_output, *args, **named):
         """A step begins."""
         dummy = args[1] if len(args) > 1 else named.get("dummy_run", False)
-        self.step = None
+        self.step, self.held = None, UNTRIMMED
         if not (dummy or self.failure or self.warming_up):
             with self._own:
                 self.step = self._begun(scheduler_output)
@@ -293,16 +298,18 @@ class Record:
         began = time.perf_counter()
         tokens = original(manager, num_tokens_per_req, draft_tokens)
         step = self.step
-        if step is None or manager._batch_budget is None:
+        if manager._batch_budget is None or (step is None and self.verify == UNTRIMMED):
+            return tokens
+        drafts, others, budget = manager._batch_budget
+        if self.verify != UNTRIMMED:
+            room = manager._max_total_logits - len(drafts) * manager.num_bonus_tokens
+            self.held, budget = _longest(list(drafts.values()), self.verify, room)
+            manager._batch_budget = (drafts, others, budget)
+            tokens = sum(others.values()) + budget
+        if step is None:
             return tokens
         with self._own:
-            drafts, others, budget = manager._batch_budget
-            if self.verify != UNTRIMMED:
-                room = manager._max_total_logits - len(drafts) * manager.num_bonus_tokens
-                length, budget = _longest(list(drafts.values()), self.verify, room)
-                held = sum(others.values()) + budget
-                step["held"] = step["verify"] = length
-                manager._batch_budget, tokens = (drafts, others, budget), held
+            step["verify"] = self.held
             step["budget"], step["target_tokens"] = int(budget), int(tokens)
             draft_ms, verify_ms = manager.cost_tables
             step["expected_ms"] = float(draft_ms[len(drafts)] + verify_ms[tokens])
@@ -318,10 +325,9 @@ class Record:
 
     def _assign(self, original, confidence, idx_mapping, capacities, *args, **named):
         """vLLM gives the budget to the likeliest slots; a held length gives each request its own share."""
-        held = self.step.get("held", UNTRIMMED) if self.step else UNTRIMMED
-        if held == UNTRIMMED:
+        if self.held == UNTRIMMED:
             return original(confidence, idx_mapping, capacities, *args, **named)
-        capacities.clamp_(max=held)
+        capacities.clamp_(max=self.held)
 
     def _observe(self, original, idx_mapping, num_sampled, num_rejected, *args, **named):
         """The outcome is known, on the device: copy what the estimate was made of before the next draft replaces it."""

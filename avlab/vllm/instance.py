@@ -91,6 +91,8 @@ class Instance:
         while not started.done():
             waiting()
             concurrent.futures.wait([started], timeout=often)
+            if not self._thread.is_alive():  # something within vLLM has left the process
+                raise EngineError("vLLM ended while it started: the last lines of the log say why.")
         try:
             started.result()
         except Exception as error:
@@ -105,6 +107,8 @@ class Instance:
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(5)
+            if not self._thread.is_alive():
+                self._loop.close()
 
     def look(self) -> None:
         """Raises EngineError where vLLM has died; also where no request would hear of it."""
@@ -166,7 +170,8 @@ class Instance:
 
     def cancel(self, request_id: int) -> None:
         """Stop serving a request, if it is still served."""
-        self._loop.call_soon_threadsafe(self._end_serving, request_id)
+        if self._llm is not None:
+            self._loop.call_soon_threadsafe(self._end_serving, request_id)
 
     def drain(self, seconds: float = ANSWER_SECONDS) -> int:
         """Read the worker's record; `records` has it then. Returns the worker's number of the next step."""
@@ -181,6 +186,9 @@ class Instance:
 
     def _ask(self, question: Any, seconds: float) -> Any:
         """An answer from the event loop. Raises EngineError."""
+        if self._llm is None:
+            question.close()
+            raise EngineError("vLLM has ended.")
         future = asyncio.run_coroutine_threadsafe(question, self._loop)
         try:
             return future.result(seconds)
@@ -281,6 +289,8 @@ class Instance:
                 await self._drain()
             except asyncio.CancelledError:
                 raise
+            except TimeoutError:  # one long step, or a compilation: `look` sees whether it lives
+                continue
             except Exception as error:
                 self.failure = (
                     self.failure or f"vLLM's worker does not answer any more ({first_line(error)})."

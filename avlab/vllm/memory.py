@@ -3,7 +3,7 @@
 import shutil
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 MUCH_MB = 512  # above what was in use before, that is worth a word
 FREE_SECONDS = 30.0  # a driver takes some to reclaim what ended processes held
@@ -22,9 +22,9 @@ def in_use() -> list[int]:
         return []
 
 
-def wait_free(before: Sequence[int], seconds: float = FREE_SECONDS) -> int:
+def wait_free(before: Sequence[int], seconds: float, waiting: Callable[[], None]) -> int:
     """Wait until each GPU holds about what it held before, for so many seconds at most; the megabytes by which the
-    fullest is above it then, 0 where that is little.
+    fullest is above it then, 0 where that is little. waiting: called twice a second meanwhile.
     """
     end = time.monotonic() + seconds
     while before:
@@ -33,5 +33,6 @@ def wait_free(before: Sequence[int], seconds: float = FREE_SECONDS) -> int:
             return 0
         if time.monotonic() >= end:
             return left
+        waiting()
         time.sleep(0.5)
     return 0

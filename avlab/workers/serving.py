@@ -67,7 +67,7 @@ class Server:
         while not reason:
             self._obey()
             if not self.stop_reason and self.interludes.turn():
-                idle_since = None
+                idle_since, shown = None, False
                 continue
             served = self.order.clock() - self.interludes.held_seconds - began
             reason = self.stop_reason or self._limit(served)

@@ -63,6 +63,8 @@ def serve(order: Order) -> str:
         try:
             return server.run()
         except (EngineError, Stopped):  # what is known by now is not lost
+            if server.conductor:
+                server.conductor.close()
             server.cancel_all()
             reporter.flush()
             raise
