@@ -119,11 +119,11 @@ def _verdict(found: Bias) -> str:
     said = f"{found.rule}: total variation {found.total_variation:.4g}"
     if found.fit:
         test = f"G-test on {found.fit.cells} cells: p = {found.fit.p_value:.3g}"
+        draws = "draw" if found.fit.outputs == 1 else "draws"
         there, alone = found.fit.total_variation, found.fit.noise_floor
         return (
-            f"{found.rule}, {found.fit.outputs:,} draws: {test}; total variation on them {there:.4g}, from "
-            f"sampling alone "
-            f"{alone:.4g}."
+            f"{found.rule}, {found.fit.outputs:,} {draws}: {test}; total variation on them {there:.4g}, from "
+            f"sampling alone {alone:.4g}."
         )
     if math.isinf(found.sample_size):
         why = "" if found.sound else " here, though this rule looks at the drawn token and bends other cases"

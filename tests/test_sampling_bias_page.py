@@ -59,6 +59,16 @@ def test_the_quiz_asks_before_it_shows(part, lab):
     assert "What it shows" in said(app) and ("Right." in said(app) or "Not quite." in said(app))
 
 
+def test_none_of_them_is_an_answer_of_its_own(lab):
+    app = page(part=list(PARTS)[2], quiz="true")
+    question = app.button_group[-1]
+    options = [getattr(option, "content", option) for option in question.options]
+    question.set_value([options[0], "none of them"])
+    app.run()
+    assert next(button for button in app.button if button.label == "Reveal").disabled
+    assert "stands alone" in said(app)
+
+
 def test_the_articles_example_and_a_greedy_draft(lab):
     app = page()
     assert "a comes out at 0.4 instead of 0.5" in said(app) and "a = 0.1 + 0.3 = 0.4" in said(app)

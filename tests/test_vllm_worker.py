@@ -9,6 +9,7 @@ import time
 
 import psutil
 import pytest
+from tiny_models import write_llama
 from vllm_environment import PYTHON, child_environment, needs_vllm
 
 from avlab.config import DEFAULT_TARGET, ConfigError
@@ -119,6 +120,38 @@ def test_what_vllm_cannot_serve_is_one_sentence(lab, tmp_path):
     lab.run(VllmConfig.make(serve=command(**SPECULATION["ngram"]) + " --no-such-argument 3"))
     assert lab.supervisor.wait(START)
     assert "no-such-argument" in lab.supervisor.status().error
+
+
+def test_a_drafter_that_does_not_fit_is_one_sentence(lab, tmp_path):
+    drafter = write_llama(tmp_path / "drafter", hidden_size=128, num_hidden_layers=1)  # of another vocabulary
+    spec = {"method": "draft_model", "model": str(drafter), "num_speculative_tokens": K}
+    lab.run(VllmConfig.make(serve=command(**spec)))
+    assert lab.supervisor.wait(START)
+    status = lab.supervisor.status()
+    assert status.outcome == "failed" and "vocab" in status.error and "\n" not in status.error, status.error
+    assert "validation error" not in status.error and "[type=" not in status.error
+
+
+def test_another_arm_is_served_by_another_engine(lab):
+    serve = command(**SPECULATION["ngram"])
+    run = lab.run(
+        VllmConfig.make(serve=serve, engines=True, policy="fixed:2", arrival="closed:4", workload="code")
+    )
+    until(lambda: lab.progress()["tally"]["tokens"] > 20 or not lab.supervisor.status().alive, START)
+    first = family(lab)[1:]
+    lab.supervisor.send(m.SetPolicy("none"))
+    until(lambda: lab.progress()["tally"]["policy"] == "none" or not lab.supervisor.status().alive, START)
+    assert gone(first)
+    tokens = lab.progress()["tally"]["tokens"]
+    until(lambda: lab.progress()["tally"]["tokens"] > tokens + 20 or not lab.supervisor.status().alive, 120)
+    lab.supervisor.send(m.SetPolicy("fixed:1"))
+    until(lambda: lab.supervisor.status().state != "serving", START)  # while another engine starts
+    status = lab.supervisor.stop(60)
+    assert (status.outcome, status.error) == ("stopped", ""), lab.supervisor.log_tail()
+    with lab.database.cursor() as con:
+        arms = [block["arm"] for block in queries.block_list(con, run)]
+        ends = dict(con.execute("SELECT finish, count(*) FROM requests GROUP BY finish").fetchall())
+    assert arms[:2] == ["fixed:2", "none"] and ends["cancelled"] >= 4
 
 
 def test_an_engine_that_dies_in_mid_run_is_said(lab):

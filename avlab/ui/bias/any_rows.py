@@ -65,9 +65,9 @@ def draw() -> None:
     rules = {kind.name: parse_rule(f"{name}:{ending}") for name, kind in KINDS.items()}
     rules[RANDOM] = parse_rule(f"random:{cut:g}")
     found = {name: bias(target, draft, rule) for name, rule in rules.items()}
-    bend = [name for name, each in found.items() if each.total_variation > 1e-9] or ["none of them"]
+    bend = [name for name, each in found.items() if each.total_variation > 1e-9] or [lesson.NONE]
     case = f"any-{typed(target)}-{typed(draft)}-{ending}"
-    options = [*rules, "none of them"]
+    options = [*rules, lesson.NONE]
     why = (
         "Rules of the row never do; one that looks at the drawn token may decide alike for every token here."
     )

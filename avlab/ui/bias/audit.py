@@ -10,7 +10,7 @@ from avlab.ui import formats
 from avlab.ui.bias import asked, lesson, words
 from avlab.ui.chart import chart
 
-PART, NONE = "audit", "none of them"
+PART = "audit"
 FORMULAS = r"""
 $G = 2 \sum_i O_i \ln (O_i / E_i)$ over cells of first tokens, and over cells of the first two tokens. Cells expected
 fewer than five times are pooled, at most 200 remain; $G$ is divided by Williams' factor
@@ -63,7 +63,7 @@ def draw() -> None:
     newest = asked.newest(PART)
     if newest is not None and isinstance(newest.process, AuditProcess) and lesson.revealed(
         f"audit-{newest.order}", "Which of these rules will the audit reject, with so few or so many continuations?",
-        [*newest.process.rules, NONE], *_verdict(newest.process),
+        [*newest.process.rules, lesson.NONE], *_verdict(newest.process),
     ):  # fmt: skip
         show()
         asked.rows(PART, _show)
@@ -79,7 +79,7 @@ def _verdict(process: AuditProcess) -> tuple[list[str] | None, str]:
     rejected = [row["rule"] for row in audited if row["rejected"]]
     missed = [row["rule"] for row in audited if not row["sound"] and not row["rejected"]]
     why = f"More continuations would be needed to notice {', '.join(missed)}." if missed else ""
-    return rejected or [NONE], why
+    return rejected or [lesson.NONE], why
 
 
 def _label(rule: str) -> str:

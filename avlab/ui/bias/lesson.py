@@ -7,6 +7,8 @@ import streamlit as st
 
 from avlab.ui import formats
 
+NONE = "none of them"  # a choice that stands alone
+
 
 def head(title: str, try_this: str, shows: str) -> Callable[[], None]:
     """A part's title and its two `sentences`."""
@@ -50,12 +52,15 @@ def revealed(case: str, question: str, options: Sequence[str], right: Sequence[s
     with st.container(border=True):
         if key not in st.session_state:
             chosen = st.pills(question, list(options), selection_mode="multi", key=f"pills-{case}")
+            both = NONE in chosen and len(chosen) > 1
             st.button(
-                "Reveal", icon=":material/visibility:", key=f"reveal-{case}", disabled=not chosen,
+                "Reveal", icon=":material/visibility:", key=f"reveal-{case}", disabled=not chosen or both,
                 on_click=st.session_state.__setitem__, args=(key, tuple(chosen)),
             )  # fmt: skip
             st.caption(
-                "Tick all that hold, then reveal. The bars are hidden until you have said what you expect."
+                f'"{NONE.capitalize()}" stands alone: untick it, or the others.'
+                if both
+                else "Tick all that hold, then reveal. The bars are hidden until you have said what you expect."
             )
             return False
         said = f"You said: {', '.join(st.session_state[key])}."

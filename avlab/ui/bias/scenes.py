@@ -48,8 +48,8 @@ def draw() -> None:
         found = _sampled(scene, name or "")
     else:
         found = _exact(scene, name or "")
-    bend = [each.arm.name for each in found if each.bends] or ["none of them"]
-    options = [*(each.arm.name for each in found), "none of them"]
+    bend = [each.arm.name for each in found if each.bends] or [lesson.NONE]
+    options = [*(each.arm.name for each in found), lesson.NONE]
     case = f"scene-{hash(_case(scene, name or ''))}"
     if not lesson.revealed(case, "Which rules bend the output?", options, bend, scene.shows):
         return

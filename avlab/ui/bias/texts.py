@@ -12,7 +12,7 @@ from avlab.ui.bias import asked, lesson, words
 from avlab.ui.chart import chart
 from avlab.workloads import kinds
 
-PART, NONE = "texts", "none of them"
+PART = "texts"
 SOUND = ("maximum:t", "entropy:t", "margin:t", "fixed:4", "adaptive")
 UNSOUND = ("drawn:t", "noise:correction")
 FORMULAS = r"""
@@ -61,7 +61,7 @@ def draw() -> None:
     )  # fmt: skip
     newest = asked.newest(PART)
     if newest is not None and lesson.revealed(
-        f"texts-{newest.order}", "Which measures will differ by more than noise?", [*MEASURES.values(), NONE],
+        f"texts-{newest.order}", "Which measures will differ by more than noise?", [*MEASURES.values(), lesson.NONE],
         *_truth(newest.process),
     ):  # fmt: skip
         show()
@@ -77,7 +77,7 @@ def _truth(process: AskedProcess) -> tuple[list[str] | None, str]:
         return None, "There is an answer when the texts of both rules are written."
     change = rows[1]["difference"]
     differ = [title for name, title in MEASURES.items() if not within_noise(known(change[name]))]
-    return differ or [NONE], ""
+    return differ or [lesson.NONE], ""
 
 
 def _show(rows: list[dict[str, Any]]) -> None:
