@@ -104,14 +104,18 @@ def test_depth_and_budget_are_chosen_together():
     survivals = np.array([[0.9, 0.8, 0.1], [0.9, 0.7, 0.1]])
     verify = 10.0 + np.arange(20) * 0.1
     by_depth = np.array([[0.0] * 4, [0.0] * 4, [0.0, 1.0, 2.0, 8.0]])
-    assert choose_depth_and_budget(survivals, [3, 3], by_depth, verify, 2, 2, 2) == (2, 4)
+    assert choose_depth_and_budget(survivals, [3, 3], by_depth, verify, 2, 2, 2)[:2] == (2, 4)
     dear = by_depth * 1000
-    assert choose_depth_and_budget(survivals, [3, 3], dear, verify, 2, 2, 2) == (0, 0)
+    assert choose_depth_and_budget(survivals, [3, 3], dear, verify, 2, 2, 2) == (0, 0, 2.0)
     free = by_depth * 0
-    assert choose_depth_and_budget(survivals, [3, 3], free, verify, 2, 2, 2) == (3, 6)
+    assert choose_depth_and_budget(survivals, [3, 3], free, verify, 2, 2, 2) == (
+        3,
+        6,
+        pytest.approx(2 + survivals.sum()),
+    )
     # the third slot adds nothing: of two depths as good, the smaller
     survivals[:, 2] = 0.0
-    assert choose_depth_and_budget(survivals, [3, 3], free, verify, 2, 2, 2) == (2, 4)
+    assert choose_depth_and_budget(survivals, [3, 3], free, verify, 2, 2, 2)[:2] == (2, 4)
 
 
 @given(
@@ -129,10 +133,10 @@ def test_depth_and_budget_are_the_best_of_all_pairs(estimates, scheduled, deeper
         for depth in range(5)
     ]
     depth = int(np.argmax([curve.max() for curve in curves]))
-    assert choose_depth_and_budget(survivals, scheduled, draft, verify, 3, 3, 3) == (
-        depth,
-        peak(curves[depth]),
-    )
+    budget = peak(curves[depth])
+    tokens = expected_tokens(offered(survivals[:, :depth], scheduled), 3)[budget]
+    found = choose_depth_and_budget(survivals, scheduled, draft, verify, 3, 3, 3)
+    assert found == (depth, budget, pytest.approx(tokens))
 
 
 def test_depth_and_budget_need_tables_that_fit_the_step():

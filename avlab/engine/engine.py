@@ -52,6 +52,7 @@ class Engine:
     ):
         self.target, self.drafter, self.costs, self.config = target, drafter, costs, config
         self.K = drafter.K if drafter else 0
+        self._unknown = np.full(self.K, np.nan)  # the estimates of a request without any
         self.cache = cache or target.new_cache(config.slots + 1)
         self.taps = drafter.state_layers if drafter else ()
         width = (1 + len(self.taps)) * target.config.hidden
@@ -187,8 +188,7 @@ class Engine:
     def _admit_requests(self) -> None:
         while self.queue and self.running < self.config.slots:
             request = self.queue.popleft()
-            unknown = np.full(self.K, np.nan)
-            sequence = Sequence(request, self.cache.acquire(), list(request.tokens), earlier=unknown)
+            sequence = Sequence(request, self.cache.acquire(), list(request.tokens), earlier=self._unknown)
             sequence.admitted_at = self.clock()
             self.sequences.append(sequence)
             self.sequences.sort(key=lambda s: s.slot)
@@ -263,7 +263,7 @@ class Engine:
     def _remember(self, plan: StepPlan, estimate: np.ndarray | None) -> None:
         """Keep this step's estimates, [B, K] or none at all, for the next step's decision."""
         for i, s in enumerate(plan.decoding):
-            s.earlier = np.full(self.K, np.nan) if estimate is None else estimate[i]
+            s.earlier = self._unknown if estimate is None else estimate[i]
 
     def _observe(self, plan: StepPlan, drafts, estimate, admission, accepted, limit, drawn) -> Slots:
         """Teach the policy, and return the raw slots."""

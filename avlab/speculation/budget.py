@@ -83,28 +83,28 @@ def choose_budget(
 
 def choose_depth_and_budget(
     survival, scheduled, draft_cost, verify_cost, requests: int, emitting: int, other_tokens: int
-) -> tuple[int, int]:
-    """How deep to draft, and the budget for that depth, from survivals of earlier steps.
+) -> tuple[int, int, float]:
+    """How deep to draft, the budget for that depth, and the tokens to expect, from survivals of earlier steps.
 
     survival [B, K] and scheduled [B] describe a draft of full depth; draft_cost [requests + 1, K + 1] is in
     milliseconds by requests and depth (depth 0: the drafter does not run); the rest as in `objective`.
-    Returns (depth, budget); ties take the smaller depth, then the smaller budget. Raises ValueError as
-    `objective` does.
+    Returns (depth, budget, expected tokens of the step); ties take the smaller depth, then the smaller budget. Raises
+    ValueError as `objective` does.
     """
     _require_fit(draft_cost, verify_cost, requests, other_tokens)
     survival, verify_cost = np.asarray(survival), np.asarray(verify_cost)
     K = survival.shape[-1]
-    best = offered(survival, scheduled)
-    position = offered(np.broadcast_to(np.arange(K), survival.shape), scheduled)
+    exists = np.arange(K) < np.asarray(scheduled)[:, None]
+    best, position = survival[exists], exists.nonzero()[1]
     order = np.argsort(-best, kind="stable")
     # column i of row d: the slots among the first i of all, best first, that a draft of depth d has
-    drafted = np.zeros((K + 1, len(best) + 1))
-    drafted[:, 1:] = position[order] < np.arange(K + 1)[:, None]
-    budget = np.cumsum(drafted, axis=1).astype(np.int64)
-    drafted[:, 1:] *= best[order]
-    tokens = np.cumsum(drafted, axis=1) + emitting
-    size = other_tokens + budget
-    milliseconds = np.asarray(draft_cost)[requests][: K + 1, None] + verify_cost.take(size, mode="clip")
-    rate = np.where(size < len(verify_cost), tokens / milliseconds, -np.inf)
-    depth, column = np.unravel_index(np.argmax(rate), rate.shape)
-    return int(depth), int(budget[depth, column])
+    drafted = position[order] < np.arange(K + 1)[:, None]
+    size = np.full((K + 1, len(best) + 1), other_tokens)
+    tokens = np.full(size.shape, float(emitting))
+    size[:, 1:] += drafted.cumsum(axis=1)
+    tokens[:, 1:] += (drafted * best[order]).cumsum(axis=1)
+    rate = tokens / (np.asarray(draft_cost)[requests][: K + 1, None] + verify_cost.take(size, mode="clip"))
+    if size[K, -1] >= len(verify_cost):  # the table ends before all slots are in
+        rate[size >= len(verify_cost)] = -np.inf
+    depth, column = divmod(int(rate.argmax()), rate.shape[1])
+    return depth, int(size[depth, column]) - other_tokens, float(tokens[depth, column])

@@ -65,6 +65,8 @@ def running_mean(mean: np.ndarray, earlier: np.ndarray) -> np.ndarray:
     drafted for long is tried again.
     """
     known = np.isfinite(earlier)
+    if not known.any():
+        return mean + FORGOTTEN * (1.0 - mean)
     count = known.sum(axis=0)
     fresh = np.where(known, earlier, 0.0).sum(axis=0) / np.maximum(count, 1)
     return np.where(count > 0, mean + LEARNT * (fresh - mean), mean + FORGOTTEN * (1.0 - mean))
@@ -87,15 +89,15 @@ def decide(
     before = survival(np.where(np.isnan(offer.earlier), unknown, offer.earlier))
     size = offer.requests, offer.emitting, offer.other_tokens
     if choose_depth:
-        explored = np.full_like(explored, explored[:1].any())
-        depth, budget = choose_depth_and_budget(
+        explored = np.full(len(explored), explored[:1].any())
+        depth, budget, tokens = choose_depth_and_budget(
             before, offer.scheduled, costs.by_depth(K), costs.verify, *size
         )
     else:
         reachable = offered(before, offer.scheduled)
         depth, budget = K, choose_budget(reachable, costs.draft_at(K), costs.verify, *size)
-    tokens = expected_tokens(offered(before[:, :depth], offer.scheduled), offer.emitting)[budget]
-    return Decision(K if explored.any() else depth, depth, budget, explored, float(tokens))
+        tokens = float(expected_tokens(reachable, offer.emitting)[budget])
+    return Decision(K if explored.any() else depth, depth, budget, explored, tokens)
 
 
 def admit(decision: Decision, estimate: np.ndarray, scheduled: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -103,5 +105,8 @@ def admit(decision: Decision, estimate: np.ndarray, scheduled: np.ndarray) -> tu
 
     Explored slots come on top: what the ranking admits is what it would have admitted without the coins.
     """
-    ranked = allocate(survival(estimate[:, : decision.depth]), scheduled, decision.budget)
+    if decision.budget:
+        ranked = allocate(survival(estimate[:, : decision.depth]), scheduled, decision.budget)
+    else:
+        ranked = np.zeros(len(scheduled), dtype=np.int64)
     return ranked, np.where(decision.explored, scheduled, ranked)

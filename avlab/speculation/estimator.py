@@ -77,8 +77,8 @@ class RoundStatistics:
         p = np.where(labelled, estimate, 0.0).astype(np.float64)
         curvature = p * (1.0 - p)
         residual = np.where(labelled, label - p, 0.0)
-        rows = (curvature * f * f, curvature * f, curvature, residual * f, residual, labelled)
-        return cls(np.stack([row.sum(axis=0) for row in rows]).astype(np.float64))
+        rows = np.array([curvature * f * f, curvature * f, curvature, residual * f, residual, labelled])
+        return cls(rows.sum(axis=1))
 
     def __add__(self, other: RoundStatistics) -> RoundStatistics:
         return RoundStatistics(self.sums + other.sums)

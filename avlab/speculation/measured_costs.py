@@ -27,8 +27,8 @@ class Factors:
     """Measured over profiled cost by size 0..N: logarithms at knots, two an octave, and straight lines between."""
 
     def __init__(self, sizes: int):
-        self._places = np.log2(np.maximum(np.arange(sizes), 1.0)) * KNOTS_AN_OCTAVE
-        self._knots = np.zeros(int(self._places[-1]) + 2)
+        self._places = (np.log2(np.maximum(np.arange(sizes), 1.0)) * KNOTS_AN_OCTAVE).tolist()
+        self._knots = [0.0] * (int(self._places[-1]) + 2)
         self._idle = 0  # steps since the last measurement
 
     def observe(self, size: int, measured: float, profiled: float) -> None:
@@ -36,18 +36,23 @@ class Factors:
         if measured <= 0 or profiled <= 0:
             return
         self._idle = 0
-        knot, share = divmod(float(self._places[size]), 1.0)
-        pair, weights = self._knots[int(knot) : int(knot) + 2], np.array([1.0 - share, share])
-        mean = float(pair @ weights)
+        knot = int(self._places[size])
+        above = self._places[size] - knot
+        below = 1.0 - above
+        mean = below * self._knots[knot] + above * self._knots[knot + 1]
         change = WEIGHT * min(max(math.log(measured / profiled) - mean, -MOST_JUMP), MOST_JUMP)
-        self._knots += FORGOTTEN * (mean - self._knots)
-        pair += weights / (weights @ weights) * change
+        change /= (
+            below * below + above * above
+        )  # so that the line between the two moves by as much at this size
+        self._knots = [each + FORGOTTEN * (mean - each) for each in self._knots]
+        self._knots[knot] += below * change
+        self._knots[knot + 1] += above * change
 
     def forget(self) -> None:
         """Nothing was measured; after a while each such step is one of the way back to the profile."""
         self._idle += 1
         if self._idle > STALE_STEPS:
-            self._knots *= 1 - FORGOTTEN
+            self._knots = [each * (1 - FORGOTTEN) for each in self._knots]
 
     def by_size(self) -> np.ndarray:
         """[N + 1]"""
