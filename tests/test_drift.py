@@ -88,6 +88,12 @@ def judged():
     return drift.judged({arm: simulated(arm)[0] for arm in ARMS}, ARMS, SECONDS)
 
 
+def test_a_load_falls_within_seconds_of_its_step():
+    """What runs is served to its end, so answers are short; shorter ones stay as they are."""
+    assert drift.schedule(RunConfig.make(policy="none"), SECONDS).max_new_tokens == drift.LONGEST
+    assert drift.schedule(RunConfig.make(policy="none", max_new_tokens=20), SECONDS).max_new_tokens == 20
+
+
 def test_one_adaptive_policy_beats_every_fixed_length_on_changing_traffic(judged):
     values, (table, _), notes = judged
     assert values["drift-gain"] >= 1.05

@@ -15,6 +15,7 @@ from avlab.ui.formats import number
 
 KINDS = ("verse", "tool_calls", "verse", "tool_calls")
 LOADS = (4, 64, 64, 4)  # with KINDS: every kind under every load, and each change of either on its own
+LONGEST = 128  # tokens a request: what runs is served to its end, so a load falls only as fast as answers end
 BINS = 6  # of a phase, in which arms are compared: 10 s each of a phase of 60 s
 BARS = (
     Bar("drift-gain", f"drift and load steps: {DEPTH} over the best single fixed length", "×", 1.05),
@@ -55,6 +56,7 @@ def schedule(config: RunConfig, seconds: float, loads: tuple[int, ...] = LOADS) 
         workload=f"drift:{','.join(KINDS)}@{seconds:g}s",
         arrival=f"closed:{','.join(map(str, loads))}@{seconds:g}s",
         duration=seconds * len(KINDS),
+        max_new_tokens=min(config.max_new_tokens, LONGEST),
         drafts="none",
     )
 
