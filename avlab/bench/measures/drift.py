@@ -56,7 +56,7 @@ def schedule(config: RunConfig, seconds: float, loads: tuple[int, ...] = LOADS) 
         workload=f"drift:{','.join(KINDS)}@{seconds:g}s",
         arrival=f"closed:{','.join(map(str, loads))}@{seconds:g}s",
         duration=seconds * len(KINDS),
-        max_new_tokens=min(config.max_new_tokens, LONGEST),
+        max_new_tokens=min(config.max_new_tokens or LONGEST, LONGEST),
         drafts="none",
     )
 
