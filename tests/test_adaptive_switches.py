@@ -85,7 +85,10 @@ def test_the_policy_decides_as_the_enumerated_rule(tops, coins, deeper, more, de
 
 def test_the_running_mean_learns_what_was_estimated_and_forgets_what_was_not():
     mean = running_mean(np.array([0.5, 0.5, 0.5]), np.array([[0.9, 0.1, UNKNOWN], [0.7, UNKNOWN, UNKNOWN]]))
-    np.testing.assert_allclose(mean, [0.5 + LEARNT * 0.3, 0.5 - LEARNT * 0.4, 0.5 + FORGOTTEN * 0.5])
+    two = 1 - (1 - LEARNT) ** 2
+    np.testing.assert_allclose(mean, [0.5 + two * 0.3, 0.5 - LEARNT * 0.4, 0.5 + FORGOTTEN * 0.5])
+    many = running_mean(np.ones(1), np.full((64, 1), 0.4))
+    assert many[0] == pytest.approx(0.4, abs=0.03)  # one step of 64 requests has told
 
 
 def test_a_position_that_was_not_drafted_counts_as_its_mean_and_nothing_older():

@@ -22,7 +22,7 @@ from avlab.speculation.budget import (
 from avlab.speculation.costs import CostTable
 from avlab.speculation.measured_costs import MeasuredCosts
 
-LEARNT = 0.05  # weight of a step's estimates in the running mean; twenty steps, chosen here
+LEARNT = 0.05  # weight of one request's estimate in the running mean; of twenty requests or steps, chosen here
 FORGOTTEN = 0.0005  # a step's way back to 1 for a position without estimates; 2,000 steps, chosen here
 
 
@@ -61,7 +61,8 @@ class Decision(NamedTuple):
 def running_mean(mean: np.ndarray, earlier: np.ndarray) -> np.ndarray:
     """The mean estimate by position, [K], renewed by a step's estimates [B, K] (nan: none).
 
-    A position that nobody estimated returns slowly to 1, what it began with, so that a depth that has not been
+    The estimates of a step count as if they had come one after another, each as the step's mean: with many requests a
+    single step tells all there is to know. A position that nobody estimated returns slowly to 1, what it began with, so that a depth that has not been
     drafted for long is tried again.
     """
     known = np.isfinite(earlier)
@@ -69,7 +70,8 @@ def running_mean(mean: np.ndarray, earlier: np.ndarray) -> np.ndarray:
         return mean + FORGOTTEN * (1.0 - mean)
     count = known.sum(axis=0)
     fresh = np.where(known, earlier, 0.0).sum(axis=0) / np.maximum(count, 1)
-    return np.where(count > 0, mean + LEARNT * (fresh - mean), mean + FORGOTTEN * (1.0 - mean))
+    learnt = 1.0 - (1.0 - LEARNT) ** count
+    return np.where(count > 0, mean + learnt * (fresh - mean), mean + FORGOTTEN * (1.0 - mean))
 
 
 def decide(
