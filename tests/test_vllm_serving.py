@@ -213,7 +213,6 @@ def test_another_engine_cancels_what_the_one_before_served(quick, monkeypatch):
     served.set_policy(Arm.parse("fixed:1"))
     served.instance = Instance(started[0], served.clock)
     assert len(served.take_drains()) == 1 and served.take_drains() == []  # what the one before had told
-    served.instance.iterations.put(Iteration(1.0, 1, 0, 1, 5, 0))
     assert [(each.sequence, each.reason) for each in served.step().finished] == [
         (ended, "end"), (running, "cancelled"),
     ]  # fmt: skip

@@ -218,8 +218,8 @@ class VllmEngine:
         """
         if self.instance.failure:
             self.look()
-        try:
-            iteration = self.instance.iterations.get(timeout=MOMENT)
+        try:  # what another engine has left is told at once: nothing may come while it counts as served
+            iteration = None if self._finished else self.instance.iterations.get(timeout=MOMENT)
         except queue.Empty:
             self.look()
             return None
