@@ -18,7 +18,7 @@ from avlab.workers.messages import Experiment
 from avlab.workers.supervisor import WorkerError
 from store import queries
 
-DEPTH = "adaptive+depth+explore=0.005"  # the arm that is to match the best fixed length everywhere
+DEPTH = "adaptive+depth+explore=0.001"  # the arm that is to match the best fixed length everywhere
 LOOK_SECONDS = 0.5
 OVER = ("finished", "stopped")  # how a run ends that a measure may use: one that was cut off is served again
 

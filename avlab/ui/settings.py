@@ -25,7 +25,7 @@ SUGGESTED = {
         "adaptive",
         "adaptive+explore=0.02",
         "adaptive+depth",
-        "adaptive+depth+explore=0.02",
+        "adaptive+depth+explore=0.001",
         "adaptive:raw",
         "adaptive:head",
         "fixed:2",
