@@ -20,7 +20,8 @@ from avlab.config import ConfigError
 from avlab.lab import Lab
 from avlab.vllm.attach import AttachError, Watch
 from avlab.vllm.attach_config import AttachConfig
-from avlab.vllm.inside import FIRST_ONLY, NAME, NO_LENGTH, NOT_LOADED, UNASKED
+from avlab.vllm.drained import NO_LENGTH, NO_STEPS
+from avlab.vllm.inside import FIRST_ONLY, NAME, NOT_LOADED, UNASKED
 from avlab.vllm.intervals import step_of
 from avlab.vllm.metrics import Counters, MetricsError
 from avlab.vllm.server import ServerError
@@ -727,7 +728,7 @@ def test_steps_that_were_overwritten_and_a_length_that_somebody_holds_are_said()
 
 def test_what_means_that_no_length_is_held_is_the_same_on_both_sides():
     extension = pytest.importorskip("avlab.vllm.extension")
-    assert extension.UNTRIMMED == NO_LENGTH
+    assert (NO_LENGTH, NO_STEPS) == (extension.UNTRIMMED, extension.NO_STEPS)
     assert f"{extension.Watch.__module__}.{extension.Watch.__name__}" == NAME
 
 

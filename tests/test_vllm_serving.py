@@ -11,10 +11,10 @@ from avlab.config import ConfigError
 from avlab.engine.request import Finished
 from avlab.experiments.plan import make_plan, steps_ahead
 from avlab.policies import Arm, PolicyError
-from avlab.vllm import engine, extension, memory
+from avlab.vllm import engine, memory
 from avlab.vllm.drained import Drained
 from avlab.vllm.engine import Report, VllmEngine, _look_for_folders
-from avlab.vllm.instance import NO_STEPS, EngineError, Instance, Iteration, first_line, start_sentence
+from avlab.vllm.instance import EngineError, Instance, Iteration, first_line, start_sentence
 from avlab.vllm.reporting import VllmReporter
 from avlab.vllm.serving_config import VllmConfig
 from avlab.workers import messages as m
@@ -286,10 +286,6 @@ def test_steps_belong_to_the_block_that_they_were_made_in():
     reporter.flush()
     steps = [step for frame in frames if isinstance(frame, m.Steps) for step in frame.steps]
     assert [(step.step, step.block) for step in steps[4:]] == [(4, 1), (5, 1)]
-
-
-def test_what_means_that_no_length_is_held_is_the_same_on_both_sides():
-    assert (engine.VLLMS_RULE, NO_STEPS) == (extension.UNTRIMMED, extension.NO_STEPS)
 
 
 def test_policies_that_one_engine_serves():

@@ -22,7 +22,9 @@ from avlab.speculation.budget import (
 from avlab.speculation.costs import CostTable
 from avlab.speculation.measured_costs import MeasuredCosts
 
-LEARNT = 0.05  # weight of one request's estimate in the running mean; of twenty requests or steps, chosen here
+LEARNT = (
+    0.05  # weight of one request's estimate in the running mean; of twenty requests or steps, chosen here
+)
 FORGOTTEN = 0.0005  # a step's way back to 1 for a position without estimates; 2,000 steps, chosen here
 
 
@@ -61,9 +63,9 @@ class Decision(NamedTuple):
 def running_mean(mean: np.ndarray, earlier: np.ndarray) -> np.ndarray:
     """The mean estimate by position, [K], renewed by a step's estimates [B, K] (nan: none).
 
-    The estimates of a step count as if they had come one after another, each as the step's mean: with many requests a
-    single step tells all there is to know. A position that nobody estimated returns slowly to 1, what it began with, so that a depth that has not been
-    drafted for long is tried again.
+    The estimates of a step count as if they had come one after another, each as the step's mean: with many requests
+    a single step tells all there is to know. A position that nobody estimated returns slowly to 1, what it began
+    with, so that a depth that has not been drafted for long is tried again.
     """
     known = np.isfinite(earlier)
     if not known.any():

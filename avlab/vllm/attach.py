@@ -13,8 +13,8 @@ from typing import Any
 
 from avlab.vllm import VllmError
 from avlab.vllm.attach_config import AttachConfig
-from avlab.vllm.drained import Drained
-from avlab.vllm.inside import NO_LENGTH, Found, Unread, find
+from avlab.vllm.drained import NO_LENGTH, Drained
+from avlab.vllm.inside import Found, Unread, find
 from avlab.vllm.intervals import engine_sample, step_of
 from avlab.vllm.metrics import Counters, Engine, MetricsError, Reading, between, fell, read, total
 from avlab.vllm.server import Server, ServerError

@@ -6,6 +6,10 @@ from typing import Any
 
 from avlab.workers import messages as m
 
+NO_LENGTH = -1  # of verification is held: `extension.UNTRIMMED`
+NO_STEPS = (
+    -2
+)  # asks for a record's tables and sums without its steps: `extension.NO_STEPS`; a test compares both
 UNTOLD_KIND = "all"  # requests' kinds and temperatures are not known to vLLM's workers
 PROFILED = "profiled by vLLM"
 

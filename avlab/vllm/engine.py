@@ -19,12 +19,12 @@ from avlab.engine.request import Finished, Request, RequestError, check
 from avlab.engine.request import Sequence as Served
 from avlab.policies import Arm, PolicyError
 from avlab.vllm import PACKAGE, NotInstalled, memory
+from avlab.vllm.drained import NO_LENGTH
 from avlab.vllm.instance import STOP_SECONDS, EngineError, Instance, Iteration, first_line
 from avlab.vllm.serve_line import ServeLine
 from avlab.vllm.serving_config import VllmConfig
 from avlab.workers.processes import end_children
 
-VLLMS_RULE = -1  # a length that is not held: `extension.UNTRIMMED`, which a test compares
 MOMENT = 0.25  # seconds that a step waits for an iteration, so that commands are heard
 
 
@@ -146,7 +146,7 @@ class VllmEngine:
             if self.config.engines:
                 self._restart(arm)
             else:
-                self._begin_at(self.instance.hold(arm.k if arm.kind == "verify" else VLLMS_RULE))
+                self._begin_at(self.instance.hold(arm.k if arm.kind == "verify" else NO_LENGTH))
         self.policy = policy
 
     def policy_for(self, arm: Arm) -> VllmPolicy:

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from avlab.vllm import VllmError
+from avlab.vllm.drained import NO_STEPS
 from avlab.vllm.server import Server, ServerError
 
 NAME = "avlab.vllm.extension.Watch"
 CLASSES = ("Watch", "Switch")
-NO_LENGTH = -1  # of verification is held: `extension.UNTRIMMED`, which a test compares
-WHOLE = -2  # asks for a record's tables and sums without its steps; an older extension answers with the steps
 
 UNASKED = (
     "The server is not in development mode, so whether it has the worker extension cannot be asked: start it with "
@@ -70,7 +69,7 @@ def find(server: Server, info: Mapping[str, Any] | None, first_alone: bool) -> F
             raise Unread(BLIND, *about["missing"])
     except (KeyError, TypeError):
         raise ServerError(f"{server.url} has another worker extension of the name {name}.") from None
-    return Found(about, server.call("avlab_drain", WHOLE, -1))
+    return Found(about, server.call("avlab_drain", NO_STEPS, -1))
 
 
 def _extension(info: Mapping[str, Any]) -> str:

@@ -20,13 +20,13 @@ from typing import Any
 from avlab.engine.request import Finished
 from avlab.engine.request import Sequence as Served
 from avlab.vllm import VllmError
+from avlab.vllm.drained import NO_STEPS
 from avlab.vllm.serve_line import ServeLine
 
 SWITCH = "avlab.vllm.extension.Switch"
 DRAIN_SECONDS = 1.0
 ANSWER_SECONDS = 60.0  # for a worker to answer, behind the step that it is in
 STOP_SECONDS = 10.0  # for its last answer
-NO_STEPS = -2  # `extension`: a record without its steps, which a test compares
 HUB = "huggingface.co"
 PARSERS = ("vllm.entrypoints.common.cli_args", "vllm.entrypoints.launchers.cli_args")  # 0.33, 0.32
 REFUSED = "vLLM does not take the command"
