@@ -308,30 +308,6 @@ def test_runs_of_identical_arms_have_orders_and_traffic_of_their_own(monkeypatch
     )
 
 
-@pytest.mark.parametrize(("left", "starts"), [(9.0, 0), (30.0, 1)])
-def test_a_share_of_seconds_that_is_nearly_over_is_over(monkeypatch, left, starts):
-    from avlab.bench.measures import frontier
-    from avlab.config import RunConfig
-
-    class Served:
-        served, started = 100.0, 0
-
-        def query(self, ask, *_):
-            return {"earlier_runs": ["r"], "missing": SimpleNamespace(rounds=10), "block_rates": []}[
-                ask.__name__
-            ]
-
-        def serve(self, *_, **__):
-            self.started += 1
-            self.served += 25.0
-
-    served = Served()
-    arms = ["none", "fixed:1"]
-    config = RunConfig.make(policy="none")
-    assert frontier.served_blocks(served, config, arms, 4, "1s", 15, 0, 100.0 + left) == []
-    assert served.started == starts
-
-
 def test_preparation_is_no_time_of_a_run(monkeypatch):
     from avlab.bench import product
 

@@ -139,6 +139,36 @@ def test_depth_and_budget_are_the_best_of_all_pairs(estimates, scheduled, deeper
     assert found == (depth, budget, pytest.approx(tokens))
 
 
+@given(
+    arrays.arrays(np.float64, (3, 4), elements=st.floats(0, 1)),
+    arrays.arrays(np.float64, 5, elements=st.floats(0, 5)),
+    st.floats(0.01, 3),
+    st.integers(1, 20),
+)
+def test_where_every_token_costs_the_same_a_prompt_changes_no_choice(estimates, deeper, slope, prompt):
+    verify, draft = 1.0 + slope * np.arange(40), np.tile(np.cumsum(deeper), (4, 1))
+    step = survival(estimates), [4, 4, 4], draft, verify, 3
+    depth, budget, tokens = choose_depth_and_budget(*step, 3, 3)
+    rate = tokens / (draft[3, depth] + verify[3 + budget])
+    depth, budget, tokens = choose_depth_and_budget(
+        *step, 4, 3 + prompt
+    )  # a prompt that ends emits a token, too
+    without = (tokens - 1) / (draft[3, depth] + verify[3 + budget])
+    assert without == pytest.approx(rate, rel=1e-9)
+
+
+def test_beside_a_prompt_drafts_are_taken_up_to_their_own_price():
+    """Tokens less milliseconds at the rate of the step without the prompt, over a cost table with a knee."""
+    verify = np.concatenate([10.0 + 0.1 * np.arange(8), 20.0 + 2.0 * np.arange(20)])  # dear from 8 tokens on
+    draft = np.array([[0.0, 0.0, 0.0], [0.0, 1.0, 2.0], [0.0, 1.0, 2.0]])
+    survivals = np.array([[0.9, 0.8], [0.9, 0.8]])
+    assert choose_depth_and_budget(survivals, [2, 2], draft, verify, 2, 2, 2)[:2] == (2, 4)
+    # 0.9 of a token for 2 ms is more than a step beside ten prompt tokens makes without drafts, 2 for 28, but ..
+    assert objective(survivals, draft[:, 2], verify, 2, 2, 12).argmax() == 4
+    # .. a plain step makes 5.4 for 12.6
+    assert choose_depth_and_budget(survivals, [2, 2], draft, verify, 2, 2, 12) == (0, 0, 2.0)
+
+
 def test_depth_and_budget_need_tables_that_fit_the_step():
     for requests, other in ((2, 1), (1, 5)):
         with pytest.raises(ValueError, match="profile larger sizes"):

@@ -3,14 +3,13 @@
 import sys
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import pytest
 
 from avlab.bench.base import Context
 from avlab.bench.measures import frontier
 from avlab.bench.product import DEPTH, Product
-from avlab.bench.repeats import over_best_fixed, whole_repeats
+from avlab.bench.repeats import near_best, over_best_fixed, whole_repeats
 from avlab.config import RunConfig
 from avlab.experiments.frontier import make_frontier
 from avlab.lab import Lab
@@ -47,7 +46,7 @@ def judged(gains, **others):
     blocks = [
         row for load, gain in gains.items() for row in blocks_of(load, rates_of(gain, load=load), **others)
     ]
-    return frontier.judged(whole_repeats(blocks, ARMS))
+    return frontier.judged(frontier.sorted_out(blocks, ARMS))
 
 
 def test_what_repeats_have_in_common_cancels_in_the_ratio():
@@ -90,6 +89,7 @@ def test_the_bars_of_all_loads():
         "1.03 × or more: at 1, 2 requests; with the whole interval: at 1, 2 requests" in note
         for note in notes
     )
+    assert any("Slower than the best fixed length with the whole interval: at 8 requests" in n for n in notes)
     assert [table.title.partition(" against")[0] for table in tables[:2]] == [DEPTH, "adaptive"]
     for table in tables:
         assert table.rows and {len(row) for row in table.rows} == {len(table.columns)}
@@ -105,10 +105,13 @@ def test_without_every_load_nothing_is_measured(loads):
 
 def test_a_load_with_a_single_repeat_is_not_measured():
     blocks = [row for load in frontier.LOADS for row in blocks_of(load, rates_of(1.1, load=load))]
-    found = whole_repeats([row for row in blocks if not row["arm"].endswith("@8") or not row["round"]], ARMS)
+    blocks = [row for row in blocks if not row["arm"].endswith("@8") or not row["round"]]
+    found = frontier.sorted_out(blocks, ARMS)
     values, _, notes = frontier.judged(found)
     assert (
-        found[8].count == 1 and set(values.values()) == {None} and "Not measured at 8 requests" in notes[-1]
+        found[8].close.count == 1
+        and set(values.values()) == {None}
+        and "Not measured at 8 requests" in notes[-1]
     )
 
 
@@ -122,7 +125,7 @@ def test_only_fixed_lengths_put_a_load_off_the_frontier():
                 if at == load:
                     arm = {"depth": DEPTH}.get(name, name)
                     rates[arm], users[arm] = np.full(2, rate), user
-            found |= whole_repeats(blocks_of(load, rates, users), ARMS)
+            found |= frontier.sorted_out(blocks_of(load, rates, users), ARMS)
         return frontier.beaten(found)
 
     assert off() == ([], [])
@@ -134,42 +137,91 @@ def test_only_fixed_lengths_put_a_load_off_the_frontier():
     assert off(none=(4, 101.0, 11.0)) == ([4], [1, 4])  # at 1 request, that of another load
 
 
+def test_later_rounds_leave_out_what_the_first_showed_to_be_slower():
+    machine, near = (1.0, 2.0, 0.5, 1.5), np.array([1.1, 0.9, 1.05, 0.9])
+    rates = rates_of(1.0, machine) | {"none": 100.0 * np.array(machine) * near}
+    blocks = blocks_of(4, rates)
+    close = frontier.sorted_out(blocks, ARMS)[4].close.arms
+    assert close == [DEPTH, "none", "fixed:2"]
+    later = {arm: 2 * rates[arm] for arm in close}
+    found = frontier.sorted_out(blocks + blocks_of(4, later, run="b"), ARMS)[4]
+    assert (found.first.count, found.close.count) == (4, 8)
+    assert found.point("none")["tokens_per_s"] == pytest.approx(
+        2**0.5 * found.first.point("none")["tokens_per_s"]
+    )
+    assert found.point("fixed:7") == found.first.point("fixed:7")
+    _, tables, _ = frontier.judged({4: found})
+    assert [tables[0].rows[0][7], tables[1].rows[0][7]] == [8, 4]  # vLLM's rule has the first rounds only
+
+
+def test_a_single_repeat_shows_no_length_to_be_slower():
+    found = whole_repeats(blocks_of(4, {arm: [rate[0]] for arm, rate in rates_of(1.0).items()}), ARMS)
+    assert near_best(found[4]) == list(FIXED)
+
+
 class Served:
-    """A lab in which a repeat takes so many seconds; a run that is given none serves its least repeats."""
+    """A lab in which a round takes so many seconds; a run that is given none serves its least rounds."""
 
-    def __init__(self, repeat, served=0.0):
-        self.repeat, self.served, self.runs = repeat, served, []
+    def __init__(self, seconds, served=0.0):
+        self.seconds, self.served, self.runs = seconds, served, []
+        self.config = RunConfig.make()
 
-    def query(self, ask, *given):
-        if ask.__name__ == "earlier_runs":
-            return [str(place) for place in range(len(self.runs))]
-        if ask.__name__ == "missing":
-            rest = given[1].rounds - sum(self.runs)
-            return msgspec.structs.replace(given[1], rounds=rest) if rest > 0 else None
-        return [{"round": number} for number in range(self.runs[int(given[0])])]
+    def experiments(self):
+        return list(range(len(self.runs)))
+
+    def kept(self, run):
+        return self.runs[run][1]
+
+    def query(self, ask, run):
+        plan, count = self.runs[run]
+        if ask is queries.experiment:
+            return {name: getattr(plan, name) for name in plan.__struct_fields__}
+        return [{"round": number, "arm": arm} for number in range(count) for arm in plan.arms]
 
     def serve(self, config, plan, seconds, doing, least):
-        count = min(max(int(seconds / self.repeat), least), plan.rounds)
-        self.runs.append(count)
-        self.served += count * self.repeat
+        count = min(max(int(seconds / self.seconds), least), plan.rounds)
+        self.runs.append((plan, count))
+        self.served += count * self.seconds
+
+
+def rounds_of(lab, arms=(DEPTH, "none"), most=40, until=200.0):
+    return frontier.rounds_of(lab, list(arms), 4, "1s", 200, most, 3, until, "{} arms")
 
 
 @pytest.mark.parametrize(
-    ("repeat", "served", "runs"),
+    ("seconds", "served", "counts"),
     [
         (10.0, 0.0, [20]),  # as many as fit
         (1.0, 0.0, [40]),  # and no more than are wanted
         (90.0, 0.0, [3]),  # the least, though only two fit
         (10.0, 250.0, [3]),  # also where loads before have taken the time
-        (10.0, frontier.LIMIT, []),
     ],
 )
-def test_a_load_is_served_until_its_time_is_over_but_for_the_least_repeats(repeat, served, runs):
-    lab = Served(repeat, served)
-    config = RunConfig.make(policy="none")
-    blocks = frontier.served_blocks(lab, config, [DEPTH, "none"], 4, "1.5s", 40, 200, 200.0)
-    assert lab.runs == runs
-    assert blocks == [{"round": number, "run": "0"} for number in range(sum(runs))]
+def test_a_load_is_served_until_its_time_is_over_but_for_the_least_rounds(seconds, served, counts):
+    lab = Served(seconds, served)
+    blocks = rounds_of(lab)
+    assert [count for _, count in lab.runs] == counts
+    assert blocks == [
+        {"round": number, "run": 0, "arm": f"{arm}@4"}
+        for number in range(sum(counts))
+        for arm in (DEPTH, "none")
+    ]
+
+
+@pytest.mark.parametrize(("left", "starts"), [(frontier.SHORT - 1, 0), (frontier.SHORT + 10, 1)])
+def test_a_share_of_seconds_that_is_nearly_over_is_over(left, starts):
+    lab = Served(10.0)
+    rounds_of(lab, most=5)
+    rounds_of(lab, until=lab.served + left)
+    assert len(lab.runs) == 1 + starts
+
+
+def test_rounds_of_a_benchmark_that_was_interrupted_count():
+    lab = Served(10.0)
+    rounds_of(lab, most=5)
+    rounds_of(lab, ("none", "fixed:1"), most=4)  # other arms
+    assert len(rounds_of(lab, most=8)) == 16
+    assert [count for _, count in lab.runs] == [5, 4, 3]
 
 
 def test_a_run_is_not_stopped_before_its_least_rounds(tmp_path):

@@ -19,6 +19,7 @@ from avlab.workers.supervisor import WorkerError
 from store import queries
 
 DEPTH = "adaptive+depth+explore=0.001"  # the arm that is to match the best fixed length everywhere
+LEARNING = 6400  # request-steps that an adaptive arm of an A/B serves first, but at most 200 steps
 LOOK_SECONDS = 0.5
 OVER = ("finished", "stopped")  # how a run ends that a measure may use: one that was cut off is served again
 
@@ -90,6 +91,11 @@ class Product:
             costs.parent.mkdir(parents=True, exist_ok=True)
             costs.write_text(self.query(cost_file, self.serve(timed, doing="timing steps")), encoding="utf-8")
         return costs
+
+
+def learning_steps(requests: int) -> int:
+    """Steps that each adaptive arm of an A/B serves before its first round, where so many requests are under way."""
+    return min(200, LEARNING // requests)
 
 
 def cost_file(con: duckdb.DuckDBPyConnection, run: str) -> str:

@@ -1,5 +1,5 @@
-"""The arms of one load, repeat by repeat. All arms of a repeat have the same prompts and seeds and are served one after
-the other, so an arm is compared with another within a repeat: what the prompts and the machine do to both cancels.
+"""The arms of one load, repeat by repeat. All arms of a repeat are served one after the other, so an arm is compared
+with another within a repeat: what the machine does to both cancels.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -69,6 +69,15 @@ def whole_repeats(blocks: Iterable[Mapping[str, Any]], arms: Sequence[str]) -> d
             values = {name: np.array([[r[arm][name] for r in whole] for arm in arms]) for name in MEASURED}
             found[load] = Repeats(list(arms), **values)
     return found
+
+
+def near_best(repeats: Repeats) -> list[str]:
+    """The fixed lengths that these repeats do not show to be slower than the one with the best mean: Student's 95 %
+    interval of the ratio to it reaches 1. All of them where there is a single repeat.
+    """
+    logs = {arm: np.log(repeats.tokens_per_s[repeats.arms.index(arm)]) for arm in repeats.fixed}
+    best = max(logs.values(), key=np.mean)
+    return [arm for arm, log in logs.items() if statistics.fixed_sample(log - best).high >= 0]
 
 
 def over_best_fixed(repeats: Repeats, arm: str) -> Gain:

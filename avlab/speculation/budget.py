@@ -88,6 +88,13 @@ def choose_depth_and_budget(
 
     survival [B, K] and scheduled [B] describe a draft of full depth; draft_cost [requests + 1, K + 1] is in
     milliseconds by requests and depth (depth 0: the drafter does not run); the rest as in `objective`.
+
+    The pair with the most expected tokens per millisecond, as in `objective`. In a step that also computes prompts
+    (other_tokens above requests) that is the rate of the step without them, and the pair that is taken has the most
+    tokens less milliseconds at this rate: prompts cost what they cost whenever they are computed, so they must not
+    make what is drafted beside them look cheap (marginal reasoning as in Dinkelbach 1967, "On nonlinear fractional
+    programming"; without prompts both choices are the same).
+
     Returns (depth, budget, expected tokens of the step); ties take the smaller depth, then the smaller budget. Raises
     ValueError as `objective` does.
     """
@@ -99,12 +106,22 @@ def choose_depth_and_budget(
     order = np.argsort(-best, kind="stable")
     # column i of row d: the slots among the first i of all, best first, that a draft of depth d has
     drafted = position[order] < np.arange(K + 1)[:, None]
-    size = np.full((K + 1, len(best) + 1), other_tokens)
-    tokens = np.full(size.shape, float(emitting))
-    size[:, 1:] += drafted.cumsum(axis=1)
-    tokens[:, 1:] += (drafted * best[order]).cumsum(axis=1)
-    rate = tokens / (np.asarray(draft_cost)[requests][: K + 1, None] + verify_cost.take(size, mode="clip"))
-    if size[K, -1] >= len(verify_cost):  # the table ends before all slots are in
-        rate[size >= len(verify_cost)] = -np.inf
-    depth, column = divmod(int(rate.argmax()), rate.shape[1])
-    return depth, int(size[depth, column]) - other_tokens, float(tokens[depth, column])
+    slots, gain = np.zeros((K + 1, len(best) + 1), dtype=np.int64), np.zeros((K + 1, len(best) + 1))
+    drafted.cumsum(axis=1, out=slots[:, 1:])
+    np.cumsum(drafted * best[order], axis=1, out=gain[:, 1:])
+
+    def milliseconds(other: int) -> np.ndarray:
+        size = other + slots
+        cost = np.asarray(draft_cost)[requests][: K + 1, None] + verify_cost.take(size, mode="clip")
+        if size[K, -1] >= len(verify_cost):  # the table ends before all slots are in
+            cost[size >= len(verify_cost)] = np.inf
+        return cost
+
+    tokens, cost = emitting + gain, milliseconds(other_tokens)
+    if other_tokens > requests:
+        going_rate = ((requests + gain) / milliseconds(requests)).max()
+        worth = tokens - going_rate * cost
+    else:
+        worth = tokens / cost
+    depth, column = divmod(int(worth.argmax()), worth.shape[1])
+    return depth, int(slots[depth, column]), float(tokens[depth, column])

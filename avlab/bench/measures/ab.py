@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from avlab.bench.base import Bar, Context, Measure, Result, Table
-from avlab.bench.product import DEPTH
+from avlab.bench.product import DEPTH, learning_steps
 from avlab.experiments.plan import make_plan
 from avlab.experiments.words import LEDGER
 from avlab.terminal_ab import USERS
@@ -13,7 +13,6 @@ from avlab.ui.formats import number
 LOADS = (4, 16, 64)
 LIMIT = 180.0  # seconds, of one A/B
 FIXED = 5
-LEARNING = 6400  # request-steps that an adaptive arm serves first, but at most 200 steps
 
 
 def bars_at(requests: int) -> tuple[Bar, ...]:
@@ -32,7 +31,7 @@ def measure_at(requests: int) -> Callable[[Context], Result]:
         from avlab.bench.product import product
         from avlab.experiments.analysis import analyse
 
-        block, learn, rounds = context.pick(("0.5s", 10, 3), ("1s", min(200, LEARNING // requests), 200))
+        block, learn, rounds = context.pick(("0.5s", 10, 3), ("1s", learning_steps(requests), 200))
         with product(context, f"ab-{requests}") as served:
             baseline = f"fixed:{min(FIXED, served.config.K)}"
             arms = ["adaptive", DEPTH, baseline, "fixed:1", "none"]

@@ -1,41 +1,47 @@
-"""The frontier of the real engine: adaptive depth with exploration against every fixed length, at 1 to 64 requests."""
+"""The frontier of the real engine: adaptive depth with exploration against every fixed length, at 1 to 64 requests.
 
-from collections.abc import Mapping, Sequence
+Load after load is an A/B in switchback blocks: the same requests stay under way, so that time goes into steps and not
+into prompts of fresh states. First all arms are served; then DEPTH and the fixed lengths that may be the best one.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
+import msgspec
+
 from avlab.bench.base import Bar, Context, Measure, Result, Table
-from avlab.bench.product import DEPTH
-from avlab.bench.repeats import MEASURED, Gain, Repeats, over_best_fixed, whole_repeats
+from avlab.bench.product import DEPTH, learning_steps
+from avlab.bench.repeats import MEASURED, Gain, Repeats, near_best, over_best_fixed, whole_repeats
 from avlab.bench.rounds import half_width
 from avlab.experiments.frontier import dominates
 from avlab.ui.formats import number
 
 
 class Share(NamedTuple):
-    """What a load gets: the length of a block, and seconds of all its runs.
-
-    A block of one request has one prompt, so many are needed; with 64 it takes seconds until all are computed.
-    """
+    """What a load gets: the length of a block, and seconds of all its runs."""
 
     block: str
     seconds: float
 
 
 SHARES = {
-    64: Share("2.5s", 420.0),
-    32: Share("2s", 250.0),
-    16: Share("2s", 190.0),
-    8: Share("1.5s", 160.0),
-    4: Share("1.5s", 150.0),
-    2: Share("1.5s", 160.0),
-    1: Share("1.5s", 170.0),
+    64: Share("1.5s", 540.0),
+    32: Share("1.2s", 420.0),
+    16: Share("1s", 390.0),
+    8: Share("1s", 390.0),
+    4: Share("1s", 390.0),
+    2: Share("1s", 390.0),
+    1: Share("1s", 390.0),
 }
 LOADS = tuple(sorted(SHARES))
 LIMIT = sum(share.seconds for share in SHARES.values())  # seconds; after it no load is begun
-MOST, LEAST = 40, 3  # repeats of a load: LEAST are served even where its seconds are over
-SHORT = 10.0  # seconds left of a share that are not worth another start
-PAIRED = 2  # repeats below which a load is not measured: there is no other one to choose the rival, and no interval
+FIRST, LEAST = 8, 3  # rounds of all arms; LEAST are served even where the load's seconds are over
+MOST = 400  # rounds in all
+SHORT = 20.0  # seconds left of a share that are not worth another start
+PAIRED = (
+    2  # rounds below which a load is not measured: there is no other one to choose the rival, and no interval
+)
 GAIN = 1.03
 BARS = (
     Bar(
@@ -57,62 +63,113 @@ BARS = (
 )
 
 
+class Load(NamedTuple):
+    """Rounds at one load. first: those of all arms; close: all rounds of DEPTH and the fixed lengths near the best."""
+
+    first: Repeats
+    close: Repeats
+
+    def point(self, arm: str) -> dict[str, float]:
+        """As `Repeats.point`, of as many rounds as have the arm."""
+        return (self.close if arm in self.close.arms else self.first).point(arm)
+
+
 def measure(context: Context) -> Result:
-    """Load after load, repeats of all arms in random order, as many as fit into the load's share of the time."""
+    """Load after load, as many rounds as fit into the load's share of the time."""
     from avlab.bench.product import product
 
-    most, learn = context.pick((1, 10), (MOST, 200))
+    first, most = context.pick((1, 1), (FIRST, MOST))
     with product(context, "frontier") as served:
-        config = served.config.changed(policy="none")
-        lengths = (1, config.K) if context.quick else range(1, config.K + 1)
+        lengths = (1, served.config.K) if context.quick else range(1, served.config.K + 1)
         arms = [DEPTH, "adaptive", "none", *(f"fixed:{k}" for k in dict.fromkeys(lengths))]
         wanted = (4,) if context.quick else SHARES
-        loads = [load for load in wanted if load <= config.slots] or [config.slots]
+        loads = [load for load in wanted if load <= served.config.slots] or [served.config.slots]
         until = dict(zip(SHARES, accumulate(share.seconds for share in SHARES.values()), strict=True))
-        blocks = []
+        found: dict[int, Load] = {}
         for load in loads:
-            block = "0.5s" if context.quick else SHARES[load].block if load in SHARES else "2s"
-            blocks += served_blocks(served, config, arms, load, block, most, learn, until.get(load, LIMIT))
-    return Result(*judged(whole_repeats(blocks, arms)))
+            block = "0.5s" if context.quick else SHARES[load].block if load in SHARES else "1s"
+            learn = context.pick(10, learning_steps(load))
+            ends, doing = until.get(load, LIMIT), f"{{}} arms at {load} requests"
+            blocks = rounds_of(served, arms, load, block, learn, first, LEAST, ends, doing)
+            found |= sorted_out(blocks, arms)
+            if load in found and most > first:
+                close = found[load].close.arms
+                blocks += rounds_of(served, close, load, block, learn, most - first, 0, ends, doing)
+                found |= sorted_out(blocks, arms)
+    return Result(*judged(dict(sorted(found.items()))))
 
 
-def served_blocks(
-    served: Any, config: Any, arms: Sequence[str], load: int, block: str, most: int, learn: int, until: float
+def sorted_out(blocks: Iterable[Mapping[str, Any]], arms: Sequence[str]) -> dict[int, Load]:
+    """By load, what these blocks tell; a load without a whole round of all arms is left out."""
+    blocks = list(blocks)
+    found = {}
+    for load, first in whole_repeats(blocks, arms).items():
+        close = [DEPTH, *near_best(first)]
+        found[load] = Load(first, whole_repeats(blocks, close)[load])
+    return found
+
+
+def rounds_of(
+    served: Any,
+    arms: Sequence[str],
+    load: int,
+    block: str,
+    learn: int,
+    most: int,
+    least: int,
+    until: float,
+    doing: str,
 ) -> list[dict[str, Any]]:
-    """Blocks of the repeats of a load that are kept, with their run: those of earlier runs, and what is missing, which
-    is served until the measure has lasted `until` seconds.
+    """Blocks of the rounds of these arms at a load that are kept, with their run: those of earlier runs, and what is
+    missing, which is served until the measure has lasted `until` seconds. A block's arm is a cell's label.
     """
-    from avlab.experiments.frontier import earlier_runs, make_frontier, missing
+    from avlab.experiments.plan import make_plan
     from store import queries
 
-    config, plan = make_frontier(config, arms, [load], most, block, learn=learn)
+    plain = served.config.changed(policy="none")
+    config, plan = make_plan(plain, arms, None, load, most, block=block, learn=learn)
     while True:
-        runs = served.query(earlier_runs, config, plan)
-        rest = served.query(missing, runs, plan)
-        kept = most - (rest.rounds if rest else 0)
-        over = served.served >= until - SHORT and kept >= LEAST
-        if rest is None or served.served >= LIMIT - SHORT or over:
-            return [row | {"run": run} for run in runs for row in served.query(queries.block_rates, run)]
-        doing = f"{len(arms)} arms at {load} requests"
-        served.serve(config, rest, max(until - served.served, 0.0), doing, least=LEAST - kept)
+        runs = [run for run in served.experiments() if same_plan(served.query(queries.experiment, run), plan)]
+        kept = sum(map(served.kept, runs))
+        if kept >= most or (served.served >= until - SHORT and kept >= least):
+            return [
+                row | {"run": run, "arm": f"{row['arm']}@{load}"}
+                for run in runs
+                for row in served.query(queries.block_rates, run)
+            ]
+        rest = msgspec.structs.replace(plan, rounds=most - kept)
+        seconds = max(until - served.served, 0.0)
+        served.serve(config, rest, seconds, doing.format(len(arms)), least=least - kept)
 
 
-def judged(found: Mapping[int, Repeats]) -> tuple[dict[str, float | None], list[Table], list[str]]:
-    """The bars' values, tables and notes of the repeats by load; values are None unless every load is measured."""
-    gains = {load: over_best_fixed(repeats, DEPTH) for load, repeats in found.items()}
+def same_plan(known: Mapping[str, Any], plan: Any) -> bool:
+    """Whether a run's plan has these arms, this load and these blocks."""
+    return all(known[name] == getattr(plan, name) for name in ("arms", "concurrency", "length", "unit"))
+
+
+def judged(found: Mapping[int, Load]) -> tuple[dict[str, float | None], list[Table], list[str]]:
+    """The bars' values, tables and notes of the rounds by load; values are None unless every load is measured."""
+    gains = {load: over_best_fixed(rounds.close, DEPTH) for load, rounds in found.items()}
+    own = {load: over_best_fixed(rounds.first, "adaptive") for load, rounds in found.items()}
     same, across = beaten(found)
-    tables = [against_fixed(found, DEPTH, across), against_fixed(found, "adaptive"), *cells(found)]
-    notes = [
-        "Arms are compared within a repeat, in which they have the same prompts and seeds and are served one after the "
-        "other; a repeat counts only if it is whole. Ratios are geometric means with Student's 95 % interval over "
-        "repeats. The best fixed length of a repeat is chosen by the other repeats; in the plain ratio all repeats "
-        "choose and judge, which favours the fixed length. Loads are served one after the other: what the machine "
-        "does over minutes is in comparisons across loads, not in the ratios."
+    tables = [
+        against_fixed(found, DEPTH, gains, across),
+        against_fixed(found, "adaptive", own),
+        *cells(found),
     ]
-    few = [load for load in LOADS if load not in found or found[load].count < PAIRED]
+    notes = [
+        "Each load is an A/B in switchback blocks: the same requests stay under way, and arms are compared within a "
+        f"round. The first {FIRST} rounds have all arms; later ones leave out vLLM's rule and the fixed lengths that "
+        "those showed to be slower than the best (Student's 95 % interval of the ratio to it is below 1). Ratios are "
+        "geometric means with Student's 95 % interval over rounds. The best fixed length of a round is chosen by the "
+        "other rounds; in the plain ratio all rounds choose and judge, which favours the fixed length. Loads are "
+        "served one after the other: what the machine does over minutes is in comparisons across loads, not in the "
+        "ratios."
+    ]
+    few = [load for load in LOADS if load not in found or found[load].close.count < PAIRED]
     if few:
         notes.append(
-            f"Not measured at {', '.join(map(str, few))} requests: fewer than {PAIRED} whole repeats. "
+            f"Not measured at {', '.join(map(str, few))} requests: fewer than {PAIRED} whole rounds. "
             "The bars need every load."
         )
         return dict.fromkeys(bar.name for bar in BARS), tables, notes
@@ -126,12 +183,12 @@ def judged(found: Mapping[int, Repeats]) -> tuple[dict[str, float | None], list[
     return values, tables, notes
 
 
-def beaten(found: Mapping[int, Repeats]) -> tuple[list[int], list[int]]:
+def beaten(found: Mapping[int, Load]) -> tuple[list[int], list[int]]:
     """The loads at which a fixed length beats DEPTH in both: at the same load; at any load, its own included."""
-    fixed = [(load, repeats.point(arm)) for load, repeats in found.items() for arm in repeats.fixed]
+    fixed = [(load, rounds.point(arm)) for load, rounds in found.items() for arm in rounds.first.fixed]
     same, across = [], []
-    for load, repeats in found.items():
-        mine = repeats.point(DEPTH)
+    for load, rounds in found.items():
+        mine = rounds.point(DEPTH)
         better = [at for at, point in fixed if dominates(point, mine)]
         same += [load] * (load in better)
         across += [load] * bool(better)
@@ -143,15 +200,19 @@ def sentences(gains: Mapping[int, Gain], same: Sequence[int], across: Sequence[i
     least = min(gains, key=lambda load: gains[load].ratio)
     above = [load for load, gain in gains.items() if gain.ratio >= GAIN]
     sure = [load for load, gain in gains.items() if gain.low >= GAIN]
+    slower = [load for load, gain in gains.items() if gain.high < 1]
     return [
         f"The least ratio is {_spread(gains[least])}, at {least} requests.",
         f"{GAIN} × or more: {_loads(above)}; with the whole interval: {_loads(sure)}.",
+        f"Slower than the best fixed length with the whole interval: {_loads(slower)}.",
         f"A fixed length at the same load beats {DEPTH} in both: {_loads(same)}; one at any load, which the bar "
         f"counts: {_loads(across)}. Other adaptive arms do not count.",
     ]
 
 
-def against_fixed(found: Mapping[int, Repeats], arm: str, off: Sequence[int] | None = None) -> Table:
+def against_fixed(
+    found: Mapping[int, Load], arm: str, gains: Mapping[int, Gain], off: Sequence[int] | None = None
+) -> Table:
     """A row a load: what an arm makes of the best fixed length there; off: loads at which it is off the frontier."""
     columns = [
         "requests",
@@ -161,20 +222,20 @@ def against_fixed(found: Mapping[int, Repeats], arm: str, off: Sequence[int] | N
         "ratio",
         "± %",
         "plain ratio",
-        "repeats",
+        "rounds",
     ]
     title = f"{arm} against the best fixed length, 0 (none) included"
     table = Table(title, columns + ["on the frontier"] * (off is not None))
-    for load, repeats in found.items():
-        gain = over_best_fixed(repeats, arm)
-        rates = [number(repeats.point(each)["tokens_per_s"], 1) for each in (arm, gain.rival)]
+    for load, gain in gains.items():
+        rounds = found[load].close if arm in found[load].close.arms else found[load].first
+        rates = [number(rounds.point(each)["tokens_per_s"], 1) for each in (arm, gain.rival)]
         width, plain = number(half_width(gain.low, gain.high), 1), number(gain.over_rival)
-        row = [load, *rates, gain.rival, _spread(gain), width, plain, repeats.count]
+        row = [load, *rates, gain.rival, _spread(gain), width, plain, rounds.count]
         table.rows.append(row if off is None else [*row, "no" if load in off else "yes"])
     return table
 
 
-def cells(found: Mapping[int, Repeats]) -> list[Table]:
+def cells(found: Mapping[int, Load]) -> list[Table]:
     """Throughput and interactivity of every cell, an arm a row."""
     titles = dict(
         zip(MEASURED, ("Throughput, tokens/s", "Interactivity, tokens/s for one user"), strict=True)
@@ -182,8 +243,8 @@ def cells(found: Mapping[int, Repeats]) -> list[Table]:
     tables = []
     for name, title in titles.items():
         table = Table(f"{title}, by requests under way", ["arm", *map(str, found)])
-        for arm in dict.fromkeys(arm for repeats in found.values() for arm in repeats.arms):
-            table.rows.append([arm, *(number(repeats.point(arm)[name], 1) for repeats in found.values())])
+        for arm in dict.fromkeys(arm for rounds in found.values() for arm in rounds.first.arms):
+            table.rows.append([arm, *(number(rounds.point(arm)[name], 1) for rounds in found.values())])
         tables.append(table)
     return tables
 
