@@ -24,7 +24,7 @@ def version(settings: Settings, checkpoint: Checkpoint, machine: Machine) -> Fin
     source = "https://docs.vllm.ai/en/v0.32.0/features/speculative_decoding/adaptive_verification/"
     if not settings.version:
         return Finding(
-            "version", "unknown", "The version of vLLM is not known.", "Say it: --version 0.33.0.", source
+            "version", "unknown", "The version of vLLM is not known.", "Say which it is, such as 0.33.0.", source
         )
     if settings.version < (0, 25):
         reason = f"vLLM {found} has neither DSpark nor adaptive verification."
@@ -182,7 +182,7 @@ def attention(settings: Settings, checkpoint: Checkpoint, machine: Machine) -> F
         reason = (
             f"Which attention backend vLLM takes on {machine.described} for this model is not known here."
         )
-        remedy = "Say the GPU (--gpu) and --attention-backend; TRITON_ATTN can on every GPU, for models without MLA."
+        remedy = "Say the GPU, and --attention-backend; TRITON_ATTN can on every GPU, for models without MLA."
         return Finding(name, "unknown", reason, remedy, source)
     return _of_answer(name, backend, backends.target_answer(backend, settings, machine), source)
 

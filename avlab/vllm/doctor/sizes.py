@@ -131,7 +131,7 @@ def memory(settings: Settings, checkpoint: Checkpoint, machine: Machine) -> Find
     if checkpoint.weights_gib is None or machine.memory_gib is None:
         reason = "The size of the weights or of the GPU's memory is not known here."
         return Finding(
-            name, "unknown", reason, "Say them: --weights-gib and --memory-gib, or a local folder.", source
+            name, "unknown", reason, "Say both, in GiB, or name a local folder and the GPU.", source
         )
     each = checkpoint.weights_gib / (settings.tensor * settings.pipeline)
     logits = _draft_logits_gib(settings, checkpoint)
