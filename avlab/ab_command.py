@@ -7,7 +7,7 @@ from typing import Any
 from avlab import run_command, terminal, terminal_ab
 from avlab.config import ConfigError, RunConfig
 from avlab.errors import is_ours
-from avlab.experiments.plan import DECIDED, DEFAULT_WASHOUT, ENGINE_BLOCK, Served, make_plan
+from avlab.experiments.plan import DECIDED, DEFAULT_WASHOUT, ENGINE_BLOCK, Served, make_plan, notes
 from avlab.experiments.words import SLO_MEASURES, SloError, parse_slo
 
 OPTIONS: dict[str, tuple[Any, Any, str]] = {  # name: type, default, help
@@ -58,6 +58,8 @@ def compare(config: Served, own: dict[str, Any], as_json: bool) -> None:
     config, plan = make_plan(config, arms, **own)
     with run_command.Interrupts() as interrupts, run_command.opened(config, plan) as served:
         with terminal_ab.ABDisplay(plan, Watch(lambda: served.ab(slo))) as display:
+            for note in notes(plan):
+                display.say(note)
             progress = run_command.follow(served, display, interrupts)
         status = progress["status"]
         if run_command.began(served, progress) and (

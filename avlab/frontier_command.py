@@ -5,7 +5,7 @@ from typing import Any
 from avlab import run_command, terminal, terminal_ab
 from avlab.ab_command import Watch, objective
 from avlab.config import ConfigError, RunConfig
-from avlab.experiments.plan import DECIDED, FRONTIER_ARMS, FRONTIER_LOADS
+from avlab.experiments.plan import DECIDED, FRONTIER_ARMS, FRONTIER_LOADS, notes
 
 OPTIONS: dict[str, tuple[Any, Any, str]] = {  # name: type, default, help
     "arms": (str, ",".join(FRONTIER_ARMS), "policies to measure"),
@@ -45,6 +45,8 @@ def _frontier(own: dict[str, Any], settings: dict[str, Any], as_json: bool) -> N
         return
     with run_command.Interrupts() as interrupts, run_command.opened(config, rest) as served:
         with terminal_ab.FrontierDisplay(rest, Watch(lambda: served.frontier(slo))) as display:
+            for note in notes(plan):
+                display.say(note)
             if earlier:
                 display.say(
                     f"Goes on from where it was stopped: {rest.rounds} of {plan.rounds} repeats to go."

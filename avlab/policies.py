@@ -49,7 +49,9 @@ class Arm:
         if kind in ("fixed", "verify") and not options and _NUMBER.fullmatch(value):
             k = int(value)
             if K is not None and k > K:
-                raise PolicyError(f"policy {text!r} asks for {k} draft tokens; the drafter makes K = {K}.")
+                raise PolicyError(
+                    f"policy {text!r} asks for {k} draft token{'s' * (k != 1)}; the drafter makes K = {K}."
+                )
             return cls("none") if kind == "fixed" and k == 0 else cls(kind, k=k)
         raise PolicyError(f"there is no policy {text!r}; a policy is {GRAMMAR}.")
 

@@ -13,7 +13,7 @@ from plotly.offline import get_plotlyjs
 from avlab.experiments.analysis import analyse
 from avlab.experiments.frontier import analyse_frontier
 from avlab.experiments.plan import DESIGNS
-from avlab.experiments.words import errors_together, until
+from avlab.experiments.words import RATIO, blocks_of, counted, errors_together, requests, rounds, until
 from avlab.figures import ab, calibration, frontier, live, numbers, sums
 from avlab.files import write_new
 from avlab.ui.feeds import Feed
@@ -22,15 +22,22 @@ from store import queries
 
 PRIVATE = ("database",)  # a setting that says more of the machine's owner than of the run
 
+# of columns behind the point
+DIGITS = dict.fromkeys(("tokens/s", "one user", "p50, ms", "p95, ms", "first, ms"), 1) | {"tokens a step": 2}
+
 DEFINITIONS = {
-    "throughput": "output tokens a second, of all requests together",
-    "one user, interactivity": "output tokens a second for one user: the median over requests",
+    "throughput, tokens/s": "output tokens a second, of all requests together. Of an arm in an A/B: the tokens of its "
+    "counted blocks over their seconds, as in the ledger. At a point of a frontier: the geometric mean of its repeats, "
+    "around which its bars lie; the ledger adds the repeats up",
+    "one user, interactivity": "output tokens a second for one user: the median over requests; at a point of a "
+    "frontier the geometric mean of its repeats' medians",
     "p50, p95, first": "milliseconds for an output token, and to the first one",
     "scheduled, admitted, accepted": "draft tokens that were made, that the target verified, that were kept",
     "drafted in vain, verified in vain": "draft tokens made and not verified; verified and not kept",
     "conditional acceptance": "of the draft tokens whose forerunners were all kept, those kept",
     "tokens per step": "tokens that a request gains in a step in which it gains any; 1 without drafts",
     "round, block": "a round serves every arm once, in random order; a block is a run of steps under one arm",
+    "ratio": RATIO,
     "watched 95 %": "holds at every round at once, so an experiment may be watched and stopped at any time: a betting "
     "test on the sign of each round's log ratio, which the random order makes a fair coin if the arms are equal; the "
     "interval is what the test does not refute",
@@ -120,9 +127,8 @@ def _ab(answer: Mapping[str, Any]) -> tuple[list[str], list[Chart]]:
     plan = answer["plan"]
     first, *others = map(html.escape, answer["verdicts"])
     plan_text = (
-        f"{plan['design']}: {DESIGNS[plan['design']]} {answer['rounds']} of {plan['rounds']} rounds, blocks of "
-        f"{plan['length']:g} {plan['unit']} after {plan['washout']} steps of wash-out, {plan['concurrency']} requests "
-        f"under way, order of arms drawn with seed {plan['seed']}."
+        f"{plan['design']}: {DESIGNS[plan['design']]} {answer['rounds']} of {rounds(plan['rounds'])}, "
+        f"{blocks_of(plan)}, {requests(plan['concurrency'])} under way, order of arms drawn with seed {plan['seed']}."
     )
     intervals = " ".join(filter(None, (errors_together(answer), until(answer))))
     parts = [
@@ -148,10 +154,10 @@ def _frontier(answer: Mapping[str, Any]) -> tuple[list[str], list[Chart]]:
     parts = [f"<p>{html.escape(sentence)}</p>" for sentence in answer["sentences"]]
     plan = answer["plan"]
     plan_text = (
-        f"{plan['design']}: {DESIGNS[plan['design']]} {answer['repeats']} whole repeats of {len(plan['arms'])} cells "
-        f"(an arm under a load), in an order drawn with seed {plan['seed']}; blocks of {plan['length']:g} "
-        f"{plan['unit']} after {plan['washout']} steps of wash-out; adaptive arms learn for {plan['learn']} steps "
-        f"first; {len(answer['runs'])} run{'s' if len(answer['runs']) > 1 else ''}."
+        f"{plan['design']}: {DESIGNS[plan['design']]} {counted(answer['repeats'], 'whole repeat')} of "
+        f"{len(plan['arms'])} cells (an arm under a load), in an order drawn with seed {plan['seed']}; "
+        f"{blocks_of(plan)}; adaptive arms learn for {counted(plan['learn'], 'step')} first; "
+        f"{counted(len(answer['runs']), 'run')}."
     )
     parts += [
         _table(frontier.table(answer["points"])),
@@ -200,7 +206,10 @@ def _table(rows: list[dict[str, Any]], digits: int = 3) -> str:
     }
     head = "".join(f"<th{side[name]}>{html.escape(name)}</th>" for name in rows[0])
     lines = (
-        "".join(f"<td{side[name]}>{html.escape(_shown(value, digits))}</td>" for name, value in row.items())
+        "".join(
+            f"<td{side[name]}>{html.escape(_shown(value, DIGITS.get(name, digits)))}</td>"
+            for name, value in row.items()
+        )
         for row in rows
     )
     return f"<div class='wide'><table><tr>{head}</tr>{''.join(f'<tr>{line}</tr>' for line in lines)}</table></div>"
@@ -210,7 +219,7 @@ def _shown(value: Any, digits: int) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
-        return f"{value:,.{digits if abs(value) < 100 else min(digits, 1)}f}"
+        return f"{value:,.{digits}f}"
     return "–" if value is None else str(value)
 
 

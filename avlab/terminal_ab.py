@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.table import Table
 
-from avlab.experiments.words import LEDGER, errors_together, verdict
+from avlab.experiments.words import LEDGER, RATIO, block_length, errors_together, rounds, verdict
 from avlab.terminal import RunDisplay, answers
 from avlab.ui.formats import number
 
@@ -55,13 +55,14 @@ class ABDisplay(RunDisplay):
     def _line(self, tally: dict[str, Any]) -> tuple[str, float, float | None]:
         if not tally["steps"]:
             return super()._line(tally)
-        answer, rounds = self._ask(), self._plan.rounds
+        answer, planned = self._ask(), self._plan.rounds
         if answer is None or not answer["rounds"]:
             first = LEARNING if _learns(self._plan) else ""
-            return f"round 1 of {rounds}{first}, {tally['policy']}", 0.0, float(rounds)
+            return f"round 1 of {planned}{first}, {tally['policy']}", 0.0, float(planned)
         done = answer["rounds"]
         said = " ".join(verdict(result, answer["plan"]) for result in answer["results"])
-        return f"{done} of {rounds} rounds{self._pace(done, rounds)}. {said}", float(done), float(rounds)
+        text = f"{done} of {rounds(planned)}{self._pace(done, planned)}. {said}"
+        return text, float(done), float(planned)
 
 
 def show(answer: dict[str, Any]) -> None:
@@ -84,11 +85,10 @@ def show(answer: dict[str, Any]) -> None:
         ledger.add_row(title, *(number(value, 0) for value in values))
     console.print()
     console.print(ledger)
-    length = f"{plan['length']:g} {plan['unit']}"
     console.print(
-        f"\n{plan['design']}, {answer['rounds']} of {plan['rounds']} rounds of blocks of {length}, run "
+        f"\n{plan['design']}, {answer['rounds']} of {rounds(plan['rounds'])} of blocks of {block_length(plan)}, run "
         f'{answer["run_id"]}. "watched" holds at every round at once; "planned" only if you look once, at the end. '
-        f"{errors_together(answer)}",
+        f"{RATIO} {errors_together(answer)}",
         markup=False,
         soft_wrap=True,
     )

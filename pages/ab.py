@@ -4,7 +4,7 @@ import streamlit as st
 
 from avlab.experiments.analysis import analyse
 from avlab.experiments.plan import DESIGNS
-from avlab.experiments.words import errors_together, until
+from avlab.experiments.words import RATIO, errors_together, until
 from avlab.figures import ab
 from avlab.ui import ab_setup, experiment_columns, host, transfer
 from avlab.ui.chart import chart
@@ -60,11 +60,11 @@ def draw() -> None:
     st.dataframe(
         ab.table(answer),
         hide_index=True,
-        column_config=experiment_columns.COLUMNS | {f"× {plan['baseline']}": RATIO},
+        column_config=experiment_columns.COLUMNS | {f"× {plan['baseline']}": THREE_DIGITS},
     )
     st.caption(
-        "Ratios are taken within rounds, and are not quite the quotients of tokens/s. *watched* holds however often "
-        "you look; *planned* only for one look at the end of a planned number of rounds. "
+        f"{RATIO} *watched* holds however often you look; *planned* only for one look at the end of a planned number "
+        "of rounds. "
         f"{errors_together(answer)} {until(answer)}"
     )
     reasons(answer)
@@ -98,7 +98,7 @@ def reasons(answer: dict) -> None:
         st.dataframe(ab.ledger_table(answer), hide_index=True, column_config=whole, height="content")
 
 
-RATIO = st.column_config.NumberColumn(format="%.3f", help="Of throughput, taken within rounds.")
+THREE_DIGITS = st.column_config.NumberColumn(format="%.3f", help="Of throughput, taken within rounds.")
 
 tick(draw, shown)
 transfer.report_button(shown.run, slo)

@@ -122,9 +122,10 @@ def test_a_best_fixed_length_is_named_only_once_something_can_be_declared():
         "fixed:5": np.array([20.6, 20.6, 33.0, 33.0] * 2),
         "none": np.array([67.0, 67.0, 20.6, 20.6] * 2),
     }
-    few = {arm: rate[: s.least_rounds() - 1] for arm, rate in rates.items()}
-    assert best_fixed(few, list(few)) is None
-    assert best_fixed(rates, list(rates))["arm"] == "none"
+    tokens = np.array(list(rates.values()))
+    few = tokens[:, : s.least_rounds() - 1]
+    assert best_fixed(list(rates), few, np.ones_like(few)) is None
+    assert best_fixed(list(rates), tokens, np.ones_like(tokens))["arm"] == "none"
 
 
 def test_against_a_library_of_always_valid_inference():
@@ -171,11 +172,22 @@ def test_a_claim_to_beat_all_is_rarely_made_by_an_arm_that_equals_one():
 
 def test_halves_agree_on_a_best_arm_where_there_is_one_and_by_chance_where_not():
     draw = np.random.default_rng(21)
-    noise = draw.normal(0, 0.05, (400, 7, 20))
-    settled = [len(set(s.best_by_halves(rates))) == 1 for rates in noise]
+    noise, second = np.exp(draw.normal(0, 0.05, (400, 7, 20))), np.ones((7, 20))
+    settled = [len(s.best_by_halves(tokens, second)) == 1 for tokens in noise]
     assert 0.05 < np.mean(settled) < 0.25  # one in seven
-    ahead = noise + np.where(np.arange(7) == 3, 0.2, 0.0)[:, None]
-    assert {s.best_by_halves(rates) for rates in ahead} == {(3, 3)}
+    ahead = noise * np.where(np.arange(7) == 3, 1.2, 1.0)[:, None]
+    assert all(s.best_by_halves(tokens, second) == [3] for tokens in ahead)
+
+
+def test_an_arm_that_either_half_names_is_not_settled_where_the_whole_names_another():
+    """An arm that serves its slow rounds at length: 20 and 9 tokens/s in the halves, 10 in all, against 19 and 8."""
+    tokens, seconds = [[20, 90], [190, 8]], [[1, 10], [10, 1]]
+    assert s.best_by_halves(tokens, seconds) == [0, 1]
+
+
+def test_the_last_centre_is_the_one_of_all_rounds():
+    x = log_ratios(28, 0.05, experiments=1, rounds=20)[0]
+    assert s.centre(x) == s.centres(x)[-1]
 
 
 def test_with_few_rounds_each_is_judged_by_an_arm_that_the_others_chose():

@@ -3,19 +3,26 @@
 import json
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
+import store_frames as frames
 
 from avlab.config import ConfigError, RunConfig
 from avlab.experiments import frontier
-from avlab.experiments.plan import FRONTIER_ARMS
+from avlab.experiments.plan import FRONTIER_ARMS, notes
 from avlab.experiments.words import LEDGER
 from avlab.figures import frontier as figures_frontier
 from avlab.frontier_command import OPTIONS
 from avlab.lab import Lab
+from avlab.workers import messages as m
 from store import queries
+from store.database import Database
 from store.experiments import FINISHED
+from store.ids import new_run_id
+from store.recorder import Recorder
 
 HERE = Path(__file__).parent
 WORKER = (sys.executable, str(HERE / "stand_in_serving.py"))
@@ -54,7 +61,7 @@ def test_a_frontier_goes_on_where_it_was_stopped(tmp_path):
             newest = queries.user_times(con, other, FINISHED)
             pooled = queries.user_times(con, [one, other], FINISHED)
     assert (answer["runs"], answer["repeats"], answer["cells"]) == ([one, other], 3, [12, 4])
-    assert answer["planned"] == 12
+    assert (answer["planned"], answer["beyond"]) == (12, 0)
     assert {(p["arm"], p["load"], p["repeats"]) for p in answer["points"]} == {
         (arm, load, 3) for arm in ("adaptive", "none") for load in (1, 4)
     }
@@ -81,6 +88,91 @@ def test_the_load_at_which_the_best_arm_within_a_limit_changes():
     text = frontier._within(cells, [1, 2, 4], ("p95_tpot_ms", 10.0))
     assert text == f"Fastest within p95_tpot_ms ≤ 10 ms{SAID}: a from 1 to 2 requests, b at 4 requests."
     assert "no arm from 1 to 4 requests" in frontier._within(cells, [1, 2, 4], ("p95_tpot_ms", 1.0))
+
+
+def test_a_point_without_a_figure_is_neither_within_a_limit_nor_beyond_it():
+    cells = [point("a", n, 10, 9, 5.0 if n > 1 else None) for n in (1, 2, 4)]
+    cells += [point("b", n, 12, 9, None) for n in (1, 2, 4)]
+    text = frontier._within(cells, [1, 2, 4], ("p95_tpot_ms", 10.0))
+    assert text == (
+        f"Fastest within p95_tpot_ms ≤ 10 ms{SAID}: not measured at 1 request, a from 2 to 4 requests. Not measured "
+        "for b with 2, 4 requests."
+    )
+
+
+def told(*repeats):
+    cells = [
+        point("a", load, 10, 9) | {"dominated": load > 1, "repeats": n}
+        for load, n in zip((1, 4), repeats, strict=True)
+    ]
+    return frontier.sentences(cells)
+
+
+def test_who_is_on_the_frontier_is_said_with_what_is_known_of_its_error():
+    arm, error = told(1, 1)
+    assert arm == "a is on the frontier at 1 of 2 loads (with 1 request)."
+    assert error == (
+        f"Who is on the frontier is told{SAID[1:]}; with a single repeat a point has no error bar: that takes 3."
+    )
+    assert "; with 2 repeats a point has no error bar: that takes 3." in told(2, 1)[1]
+    assert "; points with fewer than 3 repeats have no error bar." in told(2, 3)[1]
+    assert (
+        told(3, 3)[1] == f"Who is on the frontier is told{SAID[1:]}: the bars tell how far it can be trusted."
+    )
+    assert frontier.sentences([]) == []
+
+
+def test_what_error_bars_need_is_said_beforehand():
+    assert notes(plan(repeats=1)[1]) == ["With 1 repeat there are no error bars: 3 are the least."]
+    assert notes(plan(repeats=3)[1]) == []
+
+
+@contextmanager
+def stored(tmp_path, *runs):
+    """A cursor, the ids, and settings and plan of runs of one frontier of four cells. A run: the repeats it was asked
+    for, and by round whether it was kept (None: it never ended) and how many of its cells were served.
+    """
+    config, whole = plan(("fixed:2", "none"), repeats=2)
+    ids = [new_run_id(1_780_000_000.0 + place) for place in range(len(runs))]
+    with Database(tmp_path / "lab.duckdb") as database, Recorder(database) as recorder:
+        for run, (repeats, *rounds) in zip(ids, runs, strict=True):
+            asked = msgspec.structs.replace(whole, rounds=repeats)
+            sent = [frames.hello(config=config.model_dump(mode="json")), m.ExperimentBegun(asked, 0.0, 0)]
+            blocks = 0
+            for number, (kept, cells) in enumerate(rounds):
+                for arm in whole.arms[:cells]:
+                    step = 10 * blocks
+                    sent.append(m.Block(blocks, arm, "serve", step, step / 10, "code", number))
+                    sent.append(frames.steps(step, step + 10, block=blocks))
+                    sent.append(m.BlockRequests(blocks, [blocks], [80], [1.0]))
+                    blocks += 1
+                if kept is not None:
+                    reason = "" if kept else "serving was paused"
+                    sent.append(m.RoundDone(number, kept, reason, float(blocks), 10 * blocks))
+            for envelope in frames.envelopes(sent, run, 0):
+                recorder.record(envelope)
+        recorder.flush()
+        yield database.cursor(), ids, config, whole
+
+
+def test_a_resumed_frontier_plans_what_was_asked_for_and_counts_the_rest_beside_it(tmp_path):
+    """Two repeats asked for: one and two cells of the next, then a run without a cell, then one of the repeat left."""
+    with stored(tmp_path, (2, (True, 4), (None, 2)), (1,), (1, (True, 4))) as (con, ids, config, whole):
+        assert frontier.earlier_runs(con, config, whole) == [ids[0], ids[2]]
+        first, none, last = (frontier.analyse_frontier(con, run) for run in ids)
+    assert (first["cells"], first["planned"], first["beyond"]) == ([6, 4], 8, 0)
+    assert (none["runs"], none["cells"], none["planned"], none["beyond"]) == (ids[:2], [4, 4], 8, 2)
+    assert last["runs"] == [ids[0], ids[2]]
+    assert (last["cells"], last["planned"], last["beyond"], last["repeats"]) == ([8, 4], 8, 2, 2)
+    assert sum(each["repeats"] for each in last["points"]) == 10
+    assert last["sentences"][-1] == "2 cells of repeats that were begun again count, too."
+
+
+def test_cells_of_a_dropped_repeat_are_beyond_the_plan(tmp_path):
+    with stored(tmp_path, (2, (False, 1), (True, 4), (None, 3))) as (con, ids, _, _):
+        answer = frontier.analyse_frontier(con, ids[0])
+    assert (answer["cells"], answer["planned"], answer["beyond"]) == ([7, 4], 8, 1)
+    assert answer["sentences"][-1] == "1 cell of repeats that were begun again count, too."
 
 
 def test_the_published_frontier_is_laid_on_our_own_no_speculation_point():
@@ -123,6 +215,8 @@ def test_a_csv_without_a_frontier_is_refused(text):
     [
         ({"arms": ("adaptive",)}, "two arms or more"),
         ({"arms": ("none", "none")}, "listed twice"),
+        ({"arms": ("nope",)}, "there is no policy 'nope'"),
+        ({"arms": ("none", "fixed:9")}, "'fixed:9' asks for 9"),
         ({"loads": ()}, "needs loads"),
         ({"loads": (1, 64)}, "at most slots, 4"),
         ({"block": "1steps"}, "wash-out"),

@@ -22,9 +22,10 @@ def analyse(con: duckdb.DuckDBPyConnection, run: str, slo: tuple[str, float] | N
     """Everything that is said of an A/B, as JSON can hold it; may be asked after every round.
 
     results: a row for each arm but the baseline, of throughput over the baseline's, see `result_of`. arms: by arm
-    tokens_per_s, what users saw, and the ledger per 1,000 output tokens. seconds_a_round: its median, wash-outs
-    included. adaptive: see `against_fixed`. verdicts and why: sentences. slo: (measure, limit), see
-    `words.best_within`. Raises NoExperiment.
+    tokens_per_s (of its counted blocks: their tokens over their seconds, as in the ledger), what users saw, and the
+    ledger per 1,000 output tokens. seconds_a_round: its median, wash-outs included. dropped: round (as stored, from 0;
+    sentences count from 1) and reason. adaptive: see `against_fixed`. verdicts and why: sentences. slo: (measure,
+    limit), see `words.best_within`. Raises NoExperiment.
     """
     plan = queries.experiment(con, run)
     if plan is None:
@@ -32,7 +33,8 @@ def analyse(con: duckdb.DuckDBPyConnection, run: str, slo: tuple[str, float] | N
     description = queries.describe(con, run)
     rounds, blocks = queries.rounds(con, run), queries.block_rates(con, run)
     kept = [row["round"] for row in rounds if row["kept"]]
-    rates = _rates(blocks, plan["arms"], kept)
+    tokens, seconds = _by_round(blocks, plan["arms"], kept)
+    rates = _rates(plan["arms"], tokens, seconds)
     users, ledger = queries.user_times(con, run), queries.arm_ledger(con, run)
     compared = [arm for arm in plan["arms"] if arm != plan["baseline"]]
     pace = _seconds_a_round(rounds)
@@ -48,12 +50,12 @@ def analyse(con: duckdb.DuckDBPyConnection, run: str, slo: tuple[str, float] | N
         "dropped": _dropped(rounds, queries.unfinished_round(con, run), description["state"]),
         "results": results,
         "arms": {
-            arm: {"tokens_per_s": _mean_rate(rates[arm]), **users.get(arm, {}), "ledger": ledger.get(arm)}
+            arm: {"tokens_per_s": _rate(ledger.get(arm)), **users.get(arm, {}), "ledger": ledger.get(arm)}
             for arm in plan["arms"]
         },
     }
-    answer["adaptive"] = against_fixed(rates, plan["arms"], plan["baseline"])
-    answer["best_fixed"] = best_fixed(rates, plan["arms"])
+    answer["adaptive"] = against_fixed(rates, plan["arms"], plan["baseline"], pace)
+    answer["best_fixed"] = best_fixed(plan["arms"], tokens, seconds)
     answer["slo"] = words.best_within(answer["arms"], slo) if slo else None
     answer["verdicts"] = words.verdicts(answer)
     answer["why"] = reasons.why(answer, _miscalibrations(con, run, plan["arms"]))
@@ -65,35 +67,42 @@ def result_of(
 ) -> dict[str, Any]:
     """One arm against the baseline, from throughputs by kept round, [T] each. Ends without bound are None.
 
-    arm, ratio, low, high (the confidence sequence), rounds, declared (the interval excludes 1), declared_at (the round
-    in which a difference was first declared; it stays if the ratio then moved, which withdraws the declaration),
-    fixed_low, fixed_high (the fixed-sample interval), rounds_to_2_percent and minutes_to_2_percent in all, moved, and
-    by round ratio_by_round, estimate_by_round, low_by_round, high_by_round.
+    `_standing`, and beside it declared_at (the round in which a difference was first declared; it stays if the ratio
+    then moved, which withdraws the declaration), fixed_low, fixed_high (the fixed-sample interval), and by round
+    ratio_by_round, estimate_by_round, low_by_round, high_by_round.
     """
     x = statistics.log_ratios(rates, baseline)
     if not len(x):
         return {"arm": arm, "ratio": None, "low": None, "high": None, "rounds": 0, "declared": False}
-    centres = statistics.centres(x)
     sequence, fixed = statistics.sequence(x), statistics.fixed_sample(x)
-    first = int(statistics.declared_at(x))
-    until = statistics.rounds_until(x, np.log(1 + HALF_WIDTH))
     return {
         "arm": arm,
-        "ratio": np.exp(np.clip(centres[-1], sequence.low[-1], sequence.high[-1])),
+        **_standing(x, sequence, seconds_a_round),
+        "declared_at": int(statistics.declared_at(x)) or None,
+        "fixed_low": end_of(fixed.low),
+        "fixed_high": end_of(fixed.high),
+        "ratio_by_round": np.exp(x),
+        "estimate_by_round": np.exp(statistics.centres(x)),
+        "low_by_round": [end_of(low) for low in sequence.low],
+        "high_by_round": [end_of(high) for high in sequence.high],
+    }
+
+
+def _standing(x: np.ndarray, sequence: statistics.Sequence, seconds_a_round: float | None) -> dict[str, Any]:
+    """How one arm stands to another by now, from log ratios x [T], T > 0: ratio (`words.RATIO`), low, high (the
+    confidence sequence), rounds, declared (the interval excludes 1), moved, rounds_to_2_percent and
+    minutes_to_2_percent in all.
+    """
+    until = statistics.rounds_until(x, np.log(1 + HALF_WIDTH))
+    return {
+        "ratio": np.exp(np.clip(statistics.centre(x), sequence.low[-1], sequence.high[-1])),
         "low": end_of(sequence.low[-1]),
         "high": end_of(sequence.high[-1]),
         "rounds": len(x),
         "declared": bool(sequence.low[-1] > 0 or sequence.high[-1] < 0) and not sequence.moved,
-        "declared_at": first or None,
-        "fixed_low": end_of(fixed.low),
-        "fixed_high": end_of(fixed.high),
+        "moved": sequence.moved,
         "rounds_to_2_percent": until,
         "minutes_to_2_percent": until * seconds_a_round / 60 if until and seconds_a_round else None,
-        "moved": sequence.moved,
-        "ratio_by_round": np.exp(x),
-        "estimate_by_round": np.exp(centres),
-        "low_by_round": [end_of(low) for low in sequence.low],
-        "high_by_round": [end_of(high) for high in sequence.high],
     }
 
 
@@ -102,11 +111,19 @@ def end_of(log_ratio: float) -> float | None:
     return float(np.exp(log_ratio)) if np.isfinite(log_ratio) else None
 
 
-def _rates(blocks: list[dict], arms: list[str], kept: list[int]) -> dict[str, np.ndarray]:
-    """Throughput by arm and kept round, [T]; a round in which an arm emitted nothing is left out for all."""
-    found = {(block["arm"], block["round"]): block["tokens_per_s"] or 0.0 for block in blocks}
-    whole = [number for number in kept if all(found.get((arm, number), 0.0) > 0 for arm in arms)]
-    return {arm: np.array([found[arm, number] for number in whole]) for arm in arms}
+def _by_round(blocks: list[dict], arms: list[str], kept: list[int]) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens and seconds of the counted blocks by arm and kept round, [A, T] each."""
+    found = {(block["arm"], block["round"]): (block["tokens"], block["seconds"]) for block in blocks}
+    whole = [number for number in kept if all((arm, number) in found for arm in arms)]
+    values = np.array([[found[arm, number] for number in whole] for arm in arms], dtype=np.float64)
+    values = values.reshape(len(arms), len(whole), 2)
+    return values[..., 0], values[..., 1]
+
+
+def _rates(arms: list[str], tokens: np.ndarray, seconds: np.ndarray) -> dict[str, np.ndarray]:
+    """Throughput by arm, [T], from `_by_round`; a round in which an arm emitted nothing is left out for all."""
+    whole = ((tokens > 0) & (seconds > 0)).all(axis=0)
+    return dict(zip(arms, tokens[:, whole] / seconds[:, whole], strict=True))
 
 
 def _seconds_a_round(rounds: list[dict]) -> float | None:
@@ -115,9 +132,9 @@ def _seconds_a_round(rounds: list[dict]) -> float | None:
     return float(np.median(np.diff(times))) if len(times) > 1 else None
 
 
-def _mean_rate(rates: np.ndarray) -> float | None:
-    """The geometric mean. A wild round moves it more than the ratios of the results (`statistics.centres`)."""
-    return float(np.exp(np.log(rates).mean())) if len(rates) else None
+def _rate(ledger: dict[str, Any] | None) -> float | None:
+    """Tokens over seconds of all that a ledger counts, so that 1e6 over it is the ledger's total_ms."""
+    return ledger["tokens"] / ledger["seconds"] if ledger and ledger["seconds"] else None
 
 
 def _dropped(rounds: list[dict], unfinished: int | None, state: str) -> list[dict]:
@@ -135,11 +152,13 @@ def _fixed(arms: list[str]) -> list[str]:
     return [arm for arm in arms if arm == unlabelled(arm) and arm.startswith(("fixed:", "none"))]
 
 
-def against_fixed(rates: dict[str, np.ndarray], arms: list[str], baseline: str) -> list[dict]:
+def against_fixed(
+    rates: dict[str, np.ndarray], arms: list[str], baseline: str, seconds_a_round: float | None = None
+) -> list[dict]:
     """For each adaptive arm: the fixed lengths compared (fixed); whether there are two or more and its sequence against
-    each excludes 1 from below (declared), since which round, and by how much at least (least_low); and the arms whose
+    each excludes 1 from below (declared), since which round, and by how much at least (least_low); the arms whose
     sequence against it excludes 1 (beaten_by): of the baseline and those that do not adapt, or of all where it is
-    the baseline itself.
+    the baseline itself; and how it stands to each fixed length (against: arm, that length as baseline, `_standing`).
     """
     fixed = _fixed(arms)
     if not len(rates[baseline]):
@@ -165,22 +184,35 @@ def against_fixed(rates: dict[str, np.ndarray], arms: list[str], baseline: str) 
                 "beaten_by": [
                     rival for rival in rivals if ends[rival].high[-1] < 0 and not ends[rival].moved
                 ],
+                "against": [
+                    {
+                        "arm": arm,
+                        "baseline": rival,
+                        **plain(_standing(x[rival], ends[rival], seconds_a_round)),
+                    }
+                    for rival in fixed
+                ],
             }
         )
     return answer
 
 
-def best_fixed(rates: dict[str, np.ndarray], arms: list[str]) -> dict[str, Any] | None:
+def best_fixed(arms: list[str], tokens: np.ndarray, seconds: np.ndarray) -> dict[str, Any] | None:
     """The best of two or more fixed lengths: arm and its tokens_per_s, both None unless either half of the rounds alone
-    names it, and else the two they name (between). None while there are too few rounds to declare anything.
+    names it, and else those that are named (between). None while there are too few rounds to declare anything.
+
+    tokens, seconds: by arm and kept round, [A, T].
     """
     fixed = _fixed(arms)
-    if len(fixed) < 2 or len(rates[fixed[0]]) < statistics.least_rounds():
+    if len(fixed) < 2 or tokens.shape[1] < statistics.least_rounds():
         return None
-    first, second = statistics.best_by_halves([np.log(rates[arm]) for arm in fixed])
-    if first != second:
-        return {"arm": None, "tokens_per_s": None, "between": [fixed[first], fixed[second]]}
-    return {"arm": fixed[first], "tokens_per_s": _mean_rate(rates[fixed[first]]), "between": []}
+    mine = [arms.index(arm) for arm in fixed]
+    tokens, seconds = tokens[mine], seconds[mine]
+    best = statistics.best_by_halves(tokens, seconds)
+    if len(best) > 1:
+        return {"arm": None, "tokens_per_s": None, "between": [fixed[place] for place in best]}
+    rate = float(tokens[best[0]].sum() / seconds[best[0]].sum())
+    return {"arm": fixed[best[0]], "tokens_per_s": rate, "between": []}
 
 
 def _miscalibrations(con: duckdb.DuckDBPyConnection, run: str, arms: list[str]) -> dict[str, list[dict]]:

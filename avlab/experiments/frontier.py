@@ -17,9 +17,9 @@ import numpy as np
 from avlab.config import ConfigError, RunConfig
 from avlab.experiments import statistics
 from avlab.experiments.analysis import NoExperiment, end_of
-from avlab.experiments.plan import FRONTIER_ARMS, FRONTIER_LOADS, MOST_ROUNDS, make_plan
-from avlab.experiments.words import AS_MEASURED, requests
-from avlab.policies import load_of, unlabelled
+from avlab.experiments.plan import FRONTIER_ARMS, FRONTIER_LOADS, LEAST_REPEATS, MOST_ROUNDS, make_plan
+from avlab.experiments.words import AS_MEASURED, UNMEASURED, counted, requests
+from avlab.policies import PolicyError, labels, load_of, unlabelled
 from avlab.workers.messages import Experiment
 from store import queries
 from store.experiments import FINISHED
@@ -27,7 +27,6 @@ from store.runs import plain
 
 PUBLISHED = Path(__file__).with_name("published_frontier.csv")
 MOST_CELLS = 200
-LEAST_REPEATS = 3  # behind an interval: with two, Student's is some hundred times wider than they are apart
 NO_INTERVAL = statistics.Interval(-np.inf, np.inf)
 
 
@@ -47,6 +46,10 @@ def make_frontier(
 ) -> tuple[RunConfig, Experiment]:
     """A run's configuration and the plan of a frontier; order_seed as in `make_plan`. Raises ConfigError."""
     loads, arms = sorted(set(loads)), [arm for arm in arms if arm.strip()]
+    try:
+        labels(arms, config.K)
+    except PolicyError as error:
+        raise ConfigError([str(error)]) from None
     if len(arms) < 2:
         raise ConfigError(["a frontier needs two arms or more: name some, such as adaptive,fixed:5,none."])
     if not 1 <= repeats <= MOST_ROUNDS:
@@ -67,7 +70,9 @@ def make_frontier(
 
 
 def earlier_runs(con: duckdb.DuckDBPyConnection, config: RunConfig, plan: Experiment) -> list[str]:
-    """The runs that have measured this very frontier before, oldest first: same settings, cells and block length."""
+    """The runs that have measured a cell of this very frontier before, oldest first: same settings, cells and block
+    length.
+    """
     wanted, settings = msgspec.to_builtins(plan), _settings(config.model_dump(mode="json"))
     found = []
     for run in queries.experiment_runs(con, frontier=True):
@@ -75,7 +80,8 @@ def earlier_runs(con: duckdb.DuckDBPyConnection, config: RunConfig, plan: Experi
         same = all(
             known[name] == wanted[name] for name in ("arms", "design", "length", "unit", "washout", "learn")
         )
-        if same and _settings(queries.describe(con, run)["config"]) == settings:
+        measured = same and queries.finished_blocks(con, run) > 0
+        if measured and _settings(queries.describe(con, run)["config"]) == settings:
             found.append(run)
     return found[::-1]
 
@@ -99,6 +105,11 @@ def points(con: duckdb.DuckDBPyConnection, runs: Sequence[str]) -> list[dict[str
     """A row a cell over these runs of one frontier: arm, load, repeats; tokens_per_s and interactivity with their low
     and high (Student's 95 % interval over repeats; None below three); p50_tpot_ms, p95_tpot_ms, p50_ttft_ms, ledger, of
     all runs together; dominated: another point is at least as good in both, and better in one.
+
+    tokens_per_s and interactivity are geometric means over repeats, each of which counts alike. Unlike the arms of an
+    A/B, whose intervals are of ratios, a point carries error bars of its own: they are of the mean of logarithms, since
+    what the machine does to a repeat multiplies, and a rate of pooled tokens and seconds could lie outside them. The
+    ledger and the times of users are pooled, so 1e6 over its total_ms is near tokens_per_s and not equal to it.
     """
     blocks = [block for run in runs for block in queries.block_rates(con, run, FINISHED)]
     users = queries.user_times(con, runs, FINISHED)
@@ -138,60 +149,108 @@ def dominates(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 def analyse_frontier(
     con: duckdb.DuckDBPyConnection, run: str, slo: tuple[str, float] | None = None
 ) -> dict[str, Any]:
-    """What is known of the frontier that a run measures, with its earlier runs, as JSON can hold it: run_id, runs,
-    plan, repeats (whole ones), points, cells (measured, of one repeat), planned (cells to be measured, those of earlier
-    runs included), and sentences. Raises NoExperiment.
+    """What is known of the frontier that a run measures, with its earlier runs, as JSON can hold it: run_id, runs (that
+    measured a cell, and this one), plan, repeats (whole ones), points, cells (measured of those planned, of one
+    repeat), planned (cells to be measured, those of earlier runs' whole repeats included), beyond (cells of repeats
+    that were begun again: they count in points, too), and sentences. Raises NoExperiment.
     """
     plan = queries.experiment(con, run)
     if plan is None or not all(map(load_of, plan["arms"])):
         raise NoExperiment(f"Run {run} measured no frontier: start one with `avlab frontier`.")
     description = queries.describe(con, run)
     wanted = Experiment(**{name: plan[name] for name in Experiment.__struct_fields__})
-    runs = [r for r in earlier_runs(con, RunConfig.make(description["config"]), wanted) if r <= run]
+    runs = [r for r in earlier_runs(con, RunConfig.make(description["config"]), wanted) if r < run] + [run]
     found = points(con, runs)
-    before = sum(len(queries.block_rates(con, each, FINISHED)) for each in runs[:-1])
+    repeats = {each: [row["round"] for row in queries.rounds(con, each) if row["kept"]] for each in runs}
+    lost = {each: _begun_again(con, each, each == run) for each in runs}
+    blocks = [(each, block) for each in runs for block in queries.block_rates(con, each, FINISHED)]
+    beyond = sum(block["round"] in lost[each] for each, block in blocks)
+    before = sum(len(repeats[each]) for each in runs[:-1])
     return {
         "run_id": run,
         "runs": runs,
         "state": description["state"],
         "plan": plan,
-        "repeats": sum(row["kept"] for each in runs for row in queries.rounds(con, each)),
-        "cells": [sum(point["repeats"] for point in found), len(plan["arms"])],
-        "planned": before + plan["rounds"] * len(plan["arms"]),
+        "repeats": sum(map(len, repeats.values())),
+        "cells": [len(blocks) - beyond, len(plan["arms"])],
+        "planned": (before + plan["rounds"]) * len(plan["arms"]),
+        "beyond": beyond,
         "points": found,
-        "sentences": sentences(found, slo),
+        "sentences": sentences(found, slo, beyond),
     }
 
 
-def sentences(found: Sequence[Mapping[str, Any]], slo: tuple[str, float] | None = None) -> list[str]:
-    """Which arm is on the frontier where; and the best arm within an objective, load by load."""
+def _begun_again(con: duckdb.DuckDBPyConnection, run: str, newest: bool) -> set[int]:
+    """The repeats of a run that another one was served for: dropped ones, and of an earlier run an unfinished one."""
+    again = {row["round"] for row in queries.rounds(con, run) if not row["kept"]}
+    unfinished = queries.unfinished_round(con, run)
+    return again if newest or unfinished is None else again | {unfinished}
+
+
+def sentences(
+    found: Sequence[Mapping[str, Any]], slo: tuple[str, float] | None = None, beyond: int = 0
+) -> list[str]:
+    """Which arm is on the frontier where, and what is known of the error of that; the best arm within an objective,
+    load by load; and that `beyond` cells count which no whole repeat holds.
+    """
     loads = sorted({point["load"] for point in found})
     said = []
     for arm in dict.fromkeys(point["arm"] for point in found):
         mine = [point for point in found if point["arm"] == arm]
         on = [str(point["load"]) for point in mine if not point["dominated"]]
-        where = f" (with {', '.join(on)} requests)" if 0 < len(on) < len(mine) else ""
-        said.append(f"{arm} is on the frontier at {len(on)} of {len(mine)} loads{where}.")
+        where = f" (with {_listed(on)})" if 0 < len(on) < len(mine) else ""
+        said.append(f"{arm} is on the frontier at {len(on)} of {counted(len(mine), 'load')}{where}.")
+    if found:
+        said.append(_error([point["repeats"] for point in found]))
     if slo:
         said.append(_within(found, loads, slo))
+    if beyond:
+        said.append(f"{counted(beyond, 'cell')} of repeats that were begun again count, too.")
     return said
+
+
+def _listed(loads: Sequence[Any]) -> str:
+    """As "1 request" or "1, 4 requests"."""
+    return f"{', '.join(map(str, loads))} request{'' if list(map(str, loads)) == ['1'] else 's'}"
+
+
+def _error(repeats: Sequence[int]) -> str:
+    """What is known of the error of points with so many repeats each."""
+    said = f"Who is on the frontier is told{AS_MEASURED.removeprefix(',')}"
+    if max(repeats) < LEAST_REPEATS:
+        most = "a single repeat" if max(repeats) == 1 else counted(max(repeats), "repeat")
+        return f"{said}; with {most} a point has no error bar: that takes {LEAST_REPEATS}."
+    if min(repeats) < LEAST_REPEATS:
+        return f"{said}; points with fewer than {LEAST_REPEATS} repeats have no error bar."
+    return f"{said}: the bars tell how far it can be trusted."
 
 
 def _within(found: Sequence[Mapping[str, Any]], loads: Sequence[int], slo: tuple[str, float]) -> str:
     measure, limit = slo
-    best: list[tuple[str | None, int, int]] = []  # arm, from this load, to that
+    best: list[tuple[str, int, int]] = []  # which arm, from this load, to that
+    unmeasured: dict[str, list[int]] = {}
     for load in loads:
-        within = [p for p in found if p["load"] == load and p[measure] is not None and p[measure] <= limit]
-        arm = max(within, key=lambda point: point["tokens_per_s"])["arm"] if within else None
+        here = [point for point in found if point["load"] == load]
+        known = [point for point in here if point[measure] is not None]
+        within = [point for point in known if point[measure] <= limit]
+        arm = max(within, key=lambda point: point["tokens_per_s"])["arm"] if within else "no arm"
+        arm = arm if known else "not measured"
         if best and best[-1][0] == arm:
             best[-1] = (arm, best[-1][1], load)
         else:
             best.append((arm, load, load))
+        for point in here:
+            if known and point not in known:
+                unmeasured.setdefault(point["arm"], []).append(load)
     parts = [
-        f"{arm or 'no arm'} {f'at {requests(first)}' if first == last else f'from {first} to {requests(last)}'}"
+        f"{arm} {f'at {requests(first)}' if first == last else f'from {first} to {requests(last)}'}"
         for arm, first, last in best
     ]
-    return f"Fastest within {measure} ≤ {limit:g} ms{AS_MEASURED}: {', '.join(parts)}."
+    said = f"Fastest within {measure} ≤ {limit:g} ms{AS_MEASURED}: {', '.join(parts)}."
+    if unmeasured:
+        arms = "; ".join(f"{arm} with {_listed(at)}" for arm, at in unmeasured.items())
+        said += f" Not measured for {arms}{UNMEASURED.get(measure, '')}."
+    return said
 
 
 def read_frontier(text: str) -> list[dict[str, Any]]:

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from avlab.config import ConfigError, RunConfig
-from avlab.policies import Arm, PolicyError, labels, unlabelled
+from avlab.experiments.statistics import least_rounds
+from avlab.experiments.words import counted
+from avlab.policies import Arm, PolicyError, labels, load_of, unlabelled
 from avlab.vllm.serving_config import VllmConfig
 from avlab.workers.messages import Experiment
 
@@ -29,7 +31,8 @@ ENGINE_BLOCK = "400steps"  # where an engine is started for every block
 MOST_ROUNDS = 2000
 MOST_ARMS = 12
 SEED_BITS = 31
-SECONDS_A_STEP = 0.05  # for how long a wash-out given in steps lasts, where a block is given in seconds
+LEAST_REPEATS = 3  # behind an interval: with two, Student's is some hundred times wider than they are apart
+SECONDS_A_STEP = 0.05  # a guess, for how long a wash-out lasts where a block is given in seconds
 
 
 def make_plan(
@@ -82,9 +85,11 @@ def make_plan(
         problems.append(f"there is no design {design!r}; choose {' or '.join(DESIGNS)}.")
     if not 1 <= rounds <= MOST_ROUNDS:
         problems.append(f"rounds is {rounds}; it must be 1 to {MOST_ROUNDS}.")
-    if not 1 <= concurrency <= config.slots:
+    if concurrency < 1:
+        problems.append(f"concurrency is {concurrency}; it must be 1 request or more.")
+    if concurrency > config.slots:
         problems.append(
-            f"concurrency is {concurrency}; it must be at least 1 and at most slots, {config.slots}: raise slots."
+            f"concurrency is {concurrency}; it must be at most slots, {config.slots}: lower it, or raise slots."
         )
     if washout is None:
         within = fresh and any(Arm.parse(unlabelled(label)).learns for label in named)
@@ -113,7 +118,9 @@ def make_plan(
 
 
 def parse_block(text: str, washout: int) -> tuple[float, str]:
-    """("40steps", 4) as (40.0, "steps"). Raises ValueError for no length, and for one that a wash-out outlasts."""
+    """("40steps", 4) as (40.0, "steps"). Raises ValueError for no length, and for one that a wash-out outlasts, which
+    of a block in seconds nobody knows beforehand (see `notes`).
+    """
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(steps?|s|seconds?)\s*", text)
     if not match:
         raise ValueError(
@@ -121,17 +128,37 @@ def parse_block(text: str, washout: int) -> tuple[float, str]:
         )
     length, unit = float(match[1]), "steps" if match[2].startswith("st") else "seconds"
     if unit == "steps" and length != int(length):
-        raise ValueError(f"a block of {length:g} steps does not exist; give a whole number.")
+        raise ValueError(f"a block of {counted(length, 'step')} does not exist; give a whole number.")
     if not 0 < length < math.inf:
         raise ValueError("a block of length 0 counts nothing; give a longer one.")
-    shortest = washout if unit == "steps" else washout * SECONDS_A_STEP
-    if length <= shortest:
-        about = "" if unit == "steps" else f", about {shortest:g} s"
+    if unit == "steps" and length <= washout:
         raise ValueError(
-            f"a block of {text.strip()} is no longer than its wash-out of {washout} steps{about}: lengthen it, or "
-            "shorten the wash-out."
+            f"a block of {counted(length, 'step')} is no longer than its wash-out of {counted(washout, 'step')}: "
+            "lengthen it, or shorten the wash-out."
         )
     return length, unit
+
+
+def notes(plan: Experiment) -> list[str]:
+    """What a reader should know of a plan before it is served, though nothing is wrong with it; a sentence each."""
+    said, frontier = [], any(map(load_of, plan.arms))
+    if frontier and plan.rounds < LEAST_REPEATS:
+        said.append(
+            f"With {counted(plan.rounds, 'repeat')} there are no error bars: {LEAST_REPEATS} are the least."
+        )
+    if not frontier and plan.rounds < least_rounds():
+        said.append(
+            f"With {counted(plan.rounds, 'round')} no interval can be given and no difference declared: "
+            f"{least_rounds()} are the least."
+        )
+    lasts = plan.washout * SECONDS_A_STEP
+    if plan.unit == "seconds" and plan.length <= lasts:
+        length, washout = counted(plan.length, "second"), counted(plan.washout, "step")
+        said.append(
+            f"A block of {length} may be shorter than its wash-out: {washout} would last {counted(lasts, 'second')} at "
+            f"{1e3 * SECONDS_A_STEP:g} ms a step, which is a guess."
+        )
+    return said
 
 
 def _baseline(named: list[str], asked: str | None) -> str:

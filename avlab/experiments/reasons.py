@@ -5,12 +5,13 @@ from typing import Any
 
 import numpy as np
 
+from avlab.policies import Arm, unlabelled
 from avlab.speculation.calibration import COUNT, POSITIVES, SUM_P
 
 FLAT = 0.02  # of the time, saved by trimming: below it, verifying everything would have cost the same
 TABLE_OFF = 0.15  # measured against expected step cost: beyond it budgets were chosen with wrong costs
 MISJUDGED, ENOUGH_SLOTS = 0.05, 300  # mean estimate against accepted share, over so many labelled slots
-FLAT_SHARE = 0.5  # of the lost time, that drafting must explain to be named first
+FLAT_SHARE = 0.5  # of the lost time, that drafting or exploring must explain to be named first
 
 
 def by_position(sums: np.ndarray) -> list[dict[str, float]]:
@@ -50,29 +51,46 @@ def _term(arm: str, winner: str, mine: dict, other: dict, positions: list[dict])
         key=lambda row: abs(row["estimate"] - row["accepted"]),
         default=None,
     )
+    exploring = (mine["explored_ms"] or 0.0) - (other["explored_ms"] or 0.0)
     off = mine["measured_ms"] / mine["expected_ms"] - 1 if mine["expected_ms"] else 0.0
+    off_text = (
+        f"steps took {100 * abs(off):.0f} % {'more' if off > 0 else 'less'} than the costs that {arm} decides by say "
+        f"({mine['measured_ms'] or 0.0:.1f} ms against {mine['expected_ms'] or 0.0:.1f} ms)"
+    )
     saved = mine["saved_ms"] or 0.0
+    trims = mine["trimmed"] > 0
+    decides = trims or Arm.parse(unlabelled(arm)).depth  # a depth is chosen by costs, too
+    if lost > 0 and exploring >= max(FLAT_SHARE * lost, drafting):
+        return "exploration", (
+            f"Exploration: {mine['explored']:,.0f} draft tokens that {arm} verifies beyond its budget for every 1,000 "
+            f"tokens take {mine['explored_ms']:.0f} ms by the costs that it decides by; it loses {lost:.0f} ms in all. "
+            "Some of them are accepted, so that is the most that exploring costs: explore less."
+        )
     if lost > 0 and drafting >= FLAT_SHARE * lost:
         return "draft cost already spent", (
             f"Draft cost already spent: {arm} takes {drafting:.0f} ms more for drafting than {winner} for every 1,000 "
             f"tokens, of {lost:.0f} ms that it loses in all. What is drafted is paid, however little is verified."
         )
-    if abs(off) > TABLE_OFF:
+    if decides and abs(off) > TABLE_OFF:
         return "wrong cost table", (
-            f"Wrong cost table: steps took {abs(off):.0%} {'more' if off > 0 else 'less'} than the costs that {arm} "
-            f"decides by say ({mine['measured_ms']:.1f} ms against {mine['expected_ms']:.1f} ms), so budgets were "
-            "chosen with wrong ones. Time them again under this load."
+            f"Wrong cost table: {off_text}, so budgets were chosen with wrong ones. Time them again under this load."
         )
-    if worst and abs(worst["estimate"] - worst["accepted"]) > MISJUDGED:
+    if decides and worst and abs(worst["estimate"] - worst["accepted"]) > MISJUDGED:
         return "poor calibration", (
             f"Poor calibration at position {worst['position']}: estimated {worst['estimate']:.2f}, accepted "
             f"{worst['accepted']:.2f} over {worst['slots']:,.0f} draft tokens, so the budget went to the wrong ones."
         )
-    if saved < FLAT * mine["total_ms"]:
+    if not decides:
+        perhaps = f" It may trim too little: {off_text}." if abs(off) > TABLE_OFF and not exploring else ""
+        return "nothing trimmed", (
+            f"Nothing trimmed: {arm} verified every draft token, as a fixed length does, and deciding costs "
+            f"{mine['decide_ms'] or 0.0:.0f} ms for every 1,000 tokens.{perhaps}"
+        )
+    if trims and saved < FLAT * mine["total_ms"]:
         return "flat cost curve", (
             f"Flat cost curve: verifying every draft token would have cost {saved:.0f} ms more for every 1,000 tokens, "
-            f"{saved / mine['total_ms']:.1%} of the time. There is little to gain by trimming, and deciding costs "
-            f"{mine['decide_ms'] or 0.0:.0f} ms."
+            f"{100 * saved / mine['total_ms']:.1f} % of the time. There is little to gain by trimming, and deciding "
+            f"costs {mine['decide_ms'] or 0.0:.0f} ms."
         )
     if lost <= 0:
         return "not in the totals", (

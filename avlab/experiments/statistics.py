@@ -110,6 +110,11 @@ def centres(x) -> np.ndarray:
     return np.array([_centre(x[: t + 1].tobytes()) for t in range(len(x))])
 
 
+def centre(x) -> float:
+    """The last of `centres`, T > 0."""
+    return _centre(np.ascontiguousarray(x, dtype=np.float64).tobytes())
+
+
 def _mixed(x: np.ndarray, scale: np.ndarray, effect: float) -> float:
     """The last of `log_wealth`, for one experiment."""
     size = np.clip((x - effect) / scale, -LARGEST, LARGEST)
@@ -211,15 +216,17 @@ def beats_all(x_by_rival, alpha: float = ALPHA) -> int:
     return max(rounds, default=0) if all(rounds) else 0
 
 
-def best_by_halves(log_rates) -> tuple[int, int]:
-    """The best arm of the rounds 0, 2, ... and the best of the rounds 1, 3, ..., from log_rates [arms, T], T > 1.
+def best_by_halves(tokens, seconds) -> list[int]:
+    """The best arms of all rounds, of the rounds 0, 2, ... and of the rounds 1, 3, ..., each arm once, in their order.
 
-    The best of several noisy arms may be so by luck: it is settled only where both halves, which know nothing of each
-    other, choose the same one. Arms are taken by their mean.
+    tokens, seconds: by arm and round, [arms, T], T > 1; an arm is taken by its tokens over its seconds. The best of
+    several noisy arms may be so by luck: it is settled only where both halves, which know nothing of each other, choose
+    the same one, and the whole with them.
     """
-    log_rates = np.asarray(log_rates, dtype=np.float64)
-    first, second = (int(log_rates[:, half::2].mean(axis=1).argmax()) for half in (0, 1))
-    return first, second
+    tokens, seconds = np.asarray(tokens, dtype=np.float64), np.asarray(seconds, dtype=np.float64)
+    parts = (slice(None), slice(0, None, 2), slice(1, None, 2))
+    rates = (tokens[:, part].sum(axis=1) / seconds[:, part].sum(axis=1) for part in parts)
+    return sorted({int(rate.argmax()) for rate in rates})
 
 
 def best_by_others(log_rates) -> np.ndarray:

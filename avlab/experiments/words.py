@@ -20,8 +20,18 @@ LEDGER = {  # titles of what the ledger holds per 1,000 output tokens
     "explored": "drafts explored",
     "explored_ms": "exploring: ms of these",
 }
+RATIO = (
+    "A ratio is taken within rounds: it is the value that bets on a higher and bets on a lower one have refuted alike, "
+    "the centre of the watched interval. It is neither the quotient of the two tokens/s, which are sums over all "
+    "rounds, nor the mean of the rounds, which one wild round moves; the planned interval is centred on the mean of "
+    "the rounds' log ratios."
+)
+ENDED_EARLY = {"cut short": "cut short", "failed": "cut short", "stopped": "stopped"}  # states of a run
 AS_MEASURED = ", by the values measured and without regard to their error"
 SLO_MEASURES = ("p50_tpot_ms", "p95_tpot_ms", "p50_ttft_ms")
+UNMEASURED = {  # why an arm may lack a measure
+    "p50_ttft_ms": " (no finished request had its first token within a counted block; longer blocks hold more)"
+}
 
 
 class SloError(ValueError):
@@ -43,22 +53,27 @@ def parse_slo(text: str) -> tuple[str, float]:
 
 
 def best_within(arms: Mapping[str, Mapping[str, Any]], slo: tuple[str, float]) -> dict[str, Any]:
-    """measure, limit_ms, arm: the fastest arm whose measure is within the limit (None if none is), and text."""
+    """measure, limit_ms, arm: the fastest arm whose measure is within the limit (None if none is), unmeasured: the arms
+    of which nothing is known, and text.
+    """
     measure, limit = slo
-    within = [
-        arm
-        for arm, seen in arms.items()
-        if seen.get(measure) is not None and seen[measure] <= limit and seen["tokens_per_s"]
-    ]
+    unmeasured = [arm for arm, seen in arms.items() if seen.get(measure) is None or not seen["tokens_per_s"]]
+    measured = [arm for arm in arms if arm not in unmeasured]
+    within = [arm for arm in measured if arms[arm][measure] <= limit]
     best = max(within, key=lambda arm: arms[arm]["tokens_per_s"], default=None)
-    if best is None:
-        text = f"No arm keeps {measure} within {limit:g} ms at this load."
+    those, why = " of those measured" if unmeasured else "", UNMEASURED.get(measure, "")
+    if not measured:
+        text = f"{measure} ≤ {limit:g} ms cannot be judged: it is not measured for any arm{why}."
+    elif best is None:
+        text = f"No arm{those} keeps {measure} within {limit:g} ms at this load."
     else:
         text = (
-            f"Within {measure} ≤ {limit:g} ms, {best} is the fastest{AS_MEASURED}: "
+            f"Within {measure} ≤ {limit:g} ms, {best} is the fastest{those}{AS_MEASURED}: "
             f"{arms[best]['tokens_per_s']:.1f} tokens/s at {arms[best][measure]:.1f} ms."
         )
-    return {"measure": measure, "limit_ms": limit, "arm": best, "text": text}
+    if measured and unmeasured:
+        text += f" Not measured for {', '.join(unmeasured)}{why}."
+    return {"measure": measure, "limit_ms": limit, "arm": best, "unmeasured": unmeasured, "text": text}
 
 
 def percent(ratio: float) -> str:
@@ -68,8 +83,12 @@ def percent(ratio: float) -> str:
 
 
 def verdict(result: Mapping[str, Any], plan: Mapping[str, Any]) -> str:
-    """One sentence about one arm: faster, slower, or not known yet, with the sequence in percent."""
-    arm, baseline, load = result["arm"], plan["baseline"], requests(plan["concurrency"])
+    """One sentence about one arm: faster, slower, or not known yet, with the sequence in percent.
+
+    Against the plan's baseline, unless the result names another.
+    """
+    arm, load = result["arm"], requests(plan["concurrency"])
+    baseline = result.get("baseline", plan["baseline"])
     if not result["rounds"]:
         return f"{arm} against {baseline} at {load}: no round is complete yet."
     if result["moved"]:
@@ -110,25 +129,62 @@ def verdicts(answer: Mapping[str, Any]) -> list[str]:
             "rounds alone names it too."
         )
     elif best:
-        said.append(f"The best fixed length is not settled between {' and '.join(best['between'])}.")
+        *others, last = best["between"]
+        said.append(f"The best fixed length is not settled between {', '.join(others)} and {last}.")
+    said += [verdict(standing, plan) for standing in _to_the_best(answer)]
     if answer["slo"]:
         said.append(answer["slo"]["text"])
-    if answer["state"] in ("cut short", "failed"):
-        said.append(f"The A/B was cut short after {answer['rounds']} of {rounds(plan['rounds'])}.")
+    if answer["state"] in ENDED_EARLY and answer["rounds"] < plan["rounds"]:
+        ended = ENDED_EARLY[answer["state"]]
+        said.append(f"The A/B was {ended} after {answer['rounds']} of {rounds(plan['rounds'])}.")
     if answer["dropped"]:
-        numbers = ", ".join(f"{row['round']} ({row['reason']})" for row in answer["dropped"])
-        said.append(f"Left out: round {numbers}.")
+        said.append(_left_out(answer))
     return said
+
+
+def _left_out(answer: Mapping[str, Any]) -> str:
+    """The rounds that do not count, by the order in which rounds began, from 1."""
+    dropped = [(row["round"] + 1, row["reason"]) for row in answer["dropped"]]
+    numbers = ", ".join(f"{number} ({reason})" for number, reason in dropped)
+    amid = any(number <= answer["rounds"] for number, _ in dropped)
+    order = " Numbers are in the order in which rounds began; charts number those that count." if amid else ""
+    return f"Left out: round{'s' if len(dropped) > 1 else ''} {numbers}.{order}"
+
+
+def _to_the_best(answer: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """How each adaptive arm stands to the best fixed length compared, or to those between which it is not settled:
+    what no comparison with the baseline has said. Nothing while too few rounds are over to name one of several.
+    """
+    best = answer["best_fixed"]
+    found = []
+    for row in answer["adaptive"]:
+        if best:
+            rivals = [best["arm"]] if best["arm"] else best["between"]
+        else:
+            rivals = row["fixed"] if len(row["fixed"]) == 1 else []
+        found += [each for each in _beyond_baseline(row, answer["plan"]) if each["baseline"] in rivals]
+    return found
+
+
+def _beyond_baseline(row: Mapping[str, Any], plan: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """How an adaptive arm stands to the fixed lengths, without what is compared with the baseline anyway."""
+    return [each for each in row["against"] if plan["baseline"] not in (each["arm"], each["baseline"])]
 
 
 def errors_together(answer: Mapping[str, Any]) -> str:
     """How often one of several comparisons is wrong; nothing where there is but one. Shown beside the intervals."""
-    count = len(answer["results"])
+    beyond = sum(len(_beyond_baseline(row, answer["plan"])) for row in answer["adaptive"])
+    count = len(answer["results"]) + beyond  # the best length is chosen by the data, so each may be spoken of
     if count < 2:
         return ""
     together = min(100 * ALPHA * count, 100)
+    which = f"of these {count} comparisons"
+    if beyond:
+        which = (
+            f"of {count} comparisons (with the baseline, and of adaptive arms with each other fixed length)"
+        )
     return (
-        f"Each of these {count} comparisons by itself is wrong in at most {100 * ALPHA:g} % of A/Bs; one or more of "
+        f"Each {which} by itself is wrong in at most {100 * ALPHA:g} % of A/Bs; one or more of "
         f"them in up to {together:g} % (the errors added up)."
     )
 
@@ -146,12 +202,27 @@ def until(answer: Mapping[str, Any]) -> str:
     return f"{said} is known to ± 2 % after about {_rounds_and_time(last)}."
 
 
+def counted(count: float, noun: str) -> str:
+    """A number and what it counts: "1 step", "2.5 seconds", "1,000 rounds"."""
+    return f"{count:,.10g} {noun}{'s' if count != 1 else ''}"
+
+
 def requests(count: int) -> str:
-    return f"{count} request{'s' if count != 1 else ''}"
+    return counted(count, "request")
 
 
 def rounds(count: int) -> str:
-    return f"{count:,} round{'s' if count != 1 else ''}"
+    return counted(count, "round")
+
+
+def blocks_of(plan: Mapping[str, Any]) -> str:
+    """How long the blocks of a plan are: "blocks of 40 steps after 4 steps of wash-out"."""
+    return f"blocks of {block_length(plan)} after {counted(plan['washout'], 'step')} of wash-out"
+
+
+def block_length(plan: Mapping[str, Any]) -> str:
+    """The length of a counted block: "40 steps", "1 second"."""
+    return counted(plan["length"], plan["unit"].removesuffix("s"))
 
 
 def _signed(ratio: float | None) -> str:

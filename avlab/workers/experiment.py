@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from avlab.experiments.words import rounds
 from avlab.policies import Arm, PolicyError, load_of, unlabelled
 from avlab.workers import messages as m
 from avlab.workloads import open_workload
@@ -87,7 +88,7 @@ class Conductor:
         if self.kept < self.plan.rounds:
             self._say(
                 "warning",
-                f"The A/B ended after {self.kept} of {self.plan.rounds} rounds; an unfinished round does not count.",
+                f"The A/B ended after {self.kept} of {rounds(self.plan.rounds)}; an unfinished round does not count.",
             )
 
     # ---- the schedule --------------------------------------------------------------------------------------
@@ -120,11 +121,11 @@ class Conductor:
                     self._report_requests(before)
             except _Disturbed as disturbance:
                 reason = str(disturbance)
-                self._say("warning", f"Round {self.number} was dropped: {reason}.")
+                self._say("warning", f"Round {self.number + 1} was dropped: {reason}.")
             self._put(m.RoundDone(self.number, not reason, reason, self._clock(), self._step()))
             self.kept += not reason
             self.number += 1
-        self._say("info", f"The A/B is complete: {self.kept} rounds of {len(plan.arms)} arms.")
+        self._say("info", f"The A/B is complete: {rounds(self.kept)} of {len(plan.arms)} arms.")
         self.server.stop_reason = "done"
 
     def _learn(self) -> Steps:

@@ -6,7 +6,7 @@ from typing import Any
 from avlab.bench.base import Bar, Context, Measure, Result, Table
 from avlab.bench.product import DEPTH, learning_steps
 from avlab.experiments.plan import make_plan
-from avlab.experiments.words import LEDGER
+from avlab.experiments.words import LEDGER, block_length, requests, rounds
 from avlab.terminal_ab import USERS
 from avlab.ui.formats import number
 
@@ -52,7 +52,7 @@ def tables_of(answer: dict[str, Any]) -> list[Table]:
     """What users saw and the ratios by arm, and the ledger."""
     results = {result["arm"]: result for result in answer["results"]}
     plan = answer["plan"]
-    title = f"{plan['concurrency']} requests, {answer['rounds']} rounds of blocks of {plan['length']:g} {plan['unit']}"
+    title = f"{requests(plan['concurrency'])}, {rounds(answer['rounds'])} of blocks of {block_length(plan)}"
     rows = []
     for arm, seen in answer["arms"].items():
         ends = [number(results.get(arm, {}).get(name)) for name in ("ratio", "low", "high")]
