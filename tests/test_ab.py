@@ -14,7 +14,7 @@ import pytest
 from avlab.config import ConfigError, RunConfig
 from avlab.experiments.analysis import NoExperiment, analyse
 from avlab.experiments.plan import make_plan, notes
-from avlab.experiments.words import verdict
+from avlab.experiments.words import RATIO, verdict
 from avlab.lab import Lab
 from avlab.terminal_ab import Pace
 from store.runs import plain
@@ -124,6 +124,26 @@ def test_the_command_line_prints_the_verdict(path, simulated):
     )
     again = json.loads(plain.stdout)
     assert again["ab"]["results"][0]["declared"] and again["frontier"] is None
+
+
+def test_the_command_line_says_before_and_after_that_rounds_are_too_few(path, simulated):
+    options = [
+        "--arms",
+        "fixed:5,none",
+        "--rounds",
+        "2",
+        "--block",
+        "6steps",
+        "--washout",
+        "1",
+        "--slots",
+        "16",
+    ]
+    ran = subprocess.run([*CLI, "ab", *options], capture_output=True, text=True, check=False, timeout=180)
+    assert ran.returncode == 0, ran.stderr
+    assert "With 2 rounds no interval can be given and no difference declared: 7 are the least." in ran.stderr
+    assert "too few rounds to say anything (2; 7 are the least)" in ran.stdout
+    assert RATIO in ran.stdout and "2 of 2 rounds of blocks of 6 steps" in ran.stdout
 
 
 def test_identical_arms_are_compared_and_not_declared(path, simulated):

@@ -252,6 +252,7 @@ def test_the_command_line_and_the_report(tmp_path, monkeypatch):
     assert ran.returncode == 0, ran.stderr
     answer = json.loads(ran.stdout)
     assert len(answer["points"]) == 4
+    assert "With 1 repeat there are no error bars: 3 are the least." in ran.stderr
     again = avlab("frontier", *options)
     assert (
         again.returncode == 0
