@@ -141,7 +141,8 @@ def parse_block(text: str, washout: int) -> tuple[float, str]:
 
 def notes(plan: Experiment) -> list[str]:
     """What a reader should know of a plan before it is served, though nothing is wrong with it; a sentence each."""
-    said, frontier = [], any(map(load_of, plan.arms))
+    said: list[str] = []
+    frontier = any(map(load_of, plan.arms))
     if frontier and plan.rounds < LEAST_REPEATS:
         said.append(
             f"With {counted(plan.rounds, 'repeat')} there are no error bars: {LEAST_REPEATS} are the least."

@@ -156,7 +156,7 @@ def _to_the_best(answer: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     what no comparison with the baseline has said. Nothing while too few rounds are over to name one of several.
     """
     best = answer["best_fixed"]
-    found = []
+    found: list[Mapping[str, Any]] = []
     for row in answer["adaptive"]:
         if best:
             rivals = [best["arm"]] if best["arm"] else best["between"]

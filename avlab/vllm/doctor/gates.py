@@ -24,7 +24,11 @@ def version(settings: Settings, checkpoint: Checkpoint, machine: Machine) -> Fin
     source = "https://docs.vllm.ai/en/v0.32.0/features/speculative_decoding/adaptive_verification/"
     if not settings.version:
         return Finding(
-            "version", "unknown", "The version of vLLM is not known.", "Say which it is, such as 0.33.0.", source
+            "version",
+            "unknown",
+            "The version of vLLM is not known.",
+            "Say which it is, such as 0.33.0.",
+            source,
         )
     if settings.version < (0, 25):
         reason = f"vLLM {found} has neither DSpark nor adaptive verification."
