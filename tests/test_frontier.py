@@ -204,10 +204,52 @@ def test_the_command_measures_what_the_page_offers():
     assert {"adaptive", "adaptive+depth"} < set(FRONTIER_ARMS)
 
 
-@pytest.mark.parametrize("text", ["", "a,b\n1,2", "arm,concurrency,tok_s_user,tok_s\nnone,one,2,3"])
-def test_a_csv_without_a_frontier_is_refused(text):
-    with pytest.raises(frontier.FrontierFileError, match=r"The CSV .*\."):
+HEAD = "# a source\narm,concurrency,tok_s_user,tok_s\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", r"The CSV is empty: it needs the columns .*\."),
+        ("# only a comment\n\n", r"The CSV is empty: .*\."),
+        ("a,b\n1,2", r"lacks arm, concurrency, tok_s_user, tok_s: .*\."),
+        (HEAD, r"no points of the arm none.*\."),
+        (HEAD + "none,one,2,3", r"line 3: concurrency is 'one'; it must be a whole number from 1\."),
+        (HEAD + "none,1,2,3\n\nnone,0,2,3", r"line 5: concurrency is '0'; .*\."),
+        (HEAD + "none,1.5,2,3", r"line 3: concurrency is '1\.5'; .*\."),
+        (HEAD + "none,-4,2,3", r"line 3: concurrency is '-4'; .*\."),
+        (HEAD + "none,1,0,0", r"line 3: tok_s_user is '0'; it must be a number above 0\."),
+        (HEAD + "none,1,2,nan", r"line 3: tok_s is 'nan'; .*\."),
+        (HEAD + "none,1,2,3\nadaptive,1,inf,3", r"line 4: tok_s_user is 'inf'; .*\."),
+        (HEAD + "none,1,-2,3", r"line 3: tok_s_user is '-2'; .*\."),
+        (HEAD + "none,1,2", r"line 3: tok_s is ''; .*\."),
+        (HEAD + ",1,2,3", r"line 3: arm is empty; .*\."),
+        (HEAD + "none,1,2,3\nnone,1,2,4", r"line 4: none with concurrency 1 stands there twice\."),
+        (HEAD + '"' + 200_000 * "x", r"The CSV cannot be read .*\."),
+    ],
+)
+def test_a_csv_without_a_frontier_is_refused_with_the_line_that_is_wrong(text, sentence):
+    with pytest.raises(frontier.FrontierFileError, match=sentence) as refused:
         frontier.read_frontier(text)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_csv_as_a_spreadsheet_writes_it_is_read():
+    text = "\ufeff# a source\r\nconcurrency,arm, tok_s ,tok_s_user,note\r\n1,none,30,30.5,slow\r\n,,,,\r\n"
+    assert frontier.read_frontier(text) == [
+        {"arm": "none", "load": 1, "interactivity": 30.5, "tokens_per_s": 30.0}
+    ]
+
+
+def test_a_published_frontier_is_laid_on_ours_at_the_load_that_is_asked_for():
+    published = [point("none", 1, 100.0, 100.0), point("none", 4, 200.0, 50.0), point("a", 4, 300.0, 75.0)]
+    own = [point("none", 4, 20.0, 5.0), point("none", 1, 10.0, 10.0), point("none", 2, 15.0, 7.5)]
+    assert frontier.shared_loads(published, own) == [1, 4]
+    for load, expected in ((None, 30.0), (1, 30.0), (4, 30.0), (3, 30.0)):
+        assert frontier.scaled(published, own, load)[-1]["tokens_per_s"] == pytest.approx(expected)
+    other = [point("none", 4, 40.0, 5.0), point("none", 1, 10.0, 10.0)]
+    assert frontier.scaled(published, other, 4)[-1]["tokens_per_s"] == pytest.approx(60.0)
+    assert frontier.scaled(published, other, 1)[-1]["tokens_per_s"] == pytest.approx(30.0)
 
 
 @pytest.mark.parametrize(

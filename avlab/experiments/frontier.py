@@ -5,7 +5,6 @@ machine favours no arm. A frontier that was stopped goes on with the repeats it 
 """
 
 import csv
-import io
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -253,38 +252,89 @@ def _within(found: Sequence[Mapping[str, Any]], loads: Sequence[int], slo: tuple
     return said
 
 
+COLUMNS = ("arm", "concurrency", "tok_s_user", "tok_s")  # of a published frontier
+NEEDS = "it needs the columns arm, concurrency, tok_s_user and tok_s, with numbers"
+
+
 def read_frontier(text: str) -> list[dict[str, Any]]:
     """Points of a published frontier from a CSV with arm, concurrency, tok_s_user and tok_s; # begins a comment.
 
-    Raises FrontierFileError.
+    Raises FrontierFileError, which names the line that is wrong.
     """
-    rows = list(csv.DictReader(io.StringIO("\n".join(l for l in text.splitlines() if not l.startswith("#")))))
+    numbered = [
+        (number, line)
+        for number, line in enumerate(text.removeprefix("\ufeff").splitlines(), 1)
+        if line.strip(" \t,;") and not line.startswith("#")
+    ]
+    if not numbered:
+        raise FrontierFileError(f"The CSV is empty: {NEEDS}.")
+    rows = csv.reader((line for _, line in numbered), skipinitialspace=True)
+    found: list[dict[str, Any]] = []
     try:
-        found = [
-            {
-                "arm": row["arm"],
-                "load": int(row["concurrency"]),
-                "interactivity": float(row["tok_s_user"]),
-                "tokens_per_s": float(row["tok_s"]),
-            }
-            for row in rows
-        ]
-    except (KeyError, TypeError, ValueError):
-        raise FrontierFileError(
-            "The CSV holds no frontier: it needs the columns arm, concurrency, tok_s_user and tok_s, with numbers."
-        ) from None
+        names = [name.strip() for name in next(rows)]
+        if lacking := [name for name in COLUMNS if name not in names]:
+            raise FrontierFileError(f"The CSV holds no frontier, for it lacks {', '.join(lacking)}: {NEEDS}.")
+        for cells in rows:
+            row = dict(zip(names, (cell.strip() for cell in cells), strict=False))
+            try:
+                point = _published_point(row)
+                if any((p["arm"], p["load"]) == (point["arm"], point["load"]) for p in found):
+                    raise ValueError(f"{point['arm']} with concurrency {point['load']} stands there twice")
+            except ValueError as error:
+                raise FrontierFileError(
+                    f"The CSV is wrong in line {numbered[rows.line_num - 1][0]}: {error}."
+                ) from None
+            found.append(point)
+    except csv.Error as error:
+        raise FrontierFileError(f"The CSV cannot be read ({error}): {NEEDS}.") from None
     if not any(point["arm"] == "none" for point in found):
         raise FrontierFileError("The CSV has no points of the arm none, by which it could be scaled.")
     return found
 
 
-def scaled(published: Sequence[Mapping[str, Any]], own: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """A published frontier in our units: its no-speculation point is laid on ours, at the lowest load that both have,
-    for comparing shapes. Empty where there is none.
+def _published_point(row: Mapping[str, str]) -> dict[str, Any]:
+    """A row as a point. Raises ValueError, which says what is wrong with it."""
+    if not row.get("arm"):
+        raise ValueError("arm is empty; it must name a policy, or none")
+    load = row.get("concurrency", "")
+    if not (load.isascii() and load.isdigit() and int(load) >= 1):
+        raise ValueError(f"concurrency is {load!r}; it must be a whole number from 1")
+    measures = {}
+    for name in ("tok_s_user", "tok_s"):
+        try:
+            measures[name] = float(row.get(name, ""))
+        except ValueError:
+            measures[name] = np.nan
+        if not 0 < measures[name] < np.inf:
+            raise ValueError(f"{name} is {row.get(name, '')!r}; it must be a number above 0")
+    return {
+        "arm": row["arm"],
+        "load": int(load),
+        "interactivity": measures["tok_s_user"],
+        "tokens_per_s": measures["tok_s"],
+    }
+
+
+def shared_loads(published: Sequence[Mapping[str, Any]], own: Sequence[Mapping[str, Any]]) -> list[int]:
+    """The loads at which both have measured no speculation: at one of them the first can be laid on the second."""
+    theirs, ours = ({p["load"] for p in found if p["arm"] == "none"} for found in (published, own))
+    return sorted(theirs & ours)
+
+
+def scaled(
+    published: Sequence[Mapping[str, Any]], own: Sequence[Mapping[str, Any]], load: int | None = None
+) -> list[dict[str, Any]]:
+    """A published frontier in our units: its no-speculation point is laid on ours, for comparing shapes. Empty where
+    there is none.
+
+    load: at which, of `shared_loads`; else the lowest of them.
     """
-    theirs, ours = ({p["load"]: p for p in found if p["arm"] == "none"} for found in (published, own))
-    load = min(theirs.keys() & ours.keys(), default=None)
-    if load is None:
+    shared = shared_loads(published, own)
+    if not shared:
         return []
-    factor = {name: ours[load][name] / theirs[load][name] for name in ("interactivity", "tokens_per_s")}
+    at = load if load in shared else shared[0]
+    theirs, ours = (
+        next(p for p in found if (p["arm"], p["load"]) == ("none", at)) for found in (published, own)
+    )
+    factor = {name: ours[name] / theirs[name] for name in ("interactivity", "tokens_per_s")}
     return [{**point, **{name: point[name] * factor[name] for name in factor}} for point in published]
