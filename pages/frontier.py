@@ -2,7 +2,8 @@
 
 import streamlit as st
 
-from avlab.experiments.frontier import PUBLISHED, analyse_frontier, read_frontier, scaled
+from avlab.experiments.frontier import PUBLISHED, analyse_frontier, read_frontier, scaled, shared_loads
+from avlab.experiments.words import requests
 from avlab.figures import frontier
 from avlab.ui import experiment_columns, frontier_setup, host, transfer
 from avlab.ui.chart import chart
@@ -11,6 +12,7 @@ from avlab.ui.shown import end, page, pick, tick
 from store import queries
 
 NONE, SHIPPED, OWN = "nothing", "DeepSeek-V4-Pro with DSpark, 8 B300 (vLLM blog)", "a CSV of mine"
+LOGARITHMIC, LINEAR = "logarithmic", "linear"
 
 shown = page(
     "Frontier",
@@ -35,6 +37,35 @@ elif overlay == OWN:
     if file is not None:
         with refusals():
             published = read_frontier(file.getvalue().decode("utf-8", "replace"))
+
+
+def laid(points: list[dict]) -> tuple[list[dict], bool, str]:
+    """The published frontier as it is drawn over these points, whether on logarithmic axes, and what to read from it."""
+    if not published:
+        return [], False, ""
+    shared = shared_loads(published, points)
+    if not shared:
+        loads = ", ".join(str(load) for load in sorted({p["load"] for p in published if p["arm"] == "none"}))
+        st.caption(
+            "The published frontier is not drawn: it is scaled by the arm none at a load that both have, and none was "
+            f"not measured here with {loads} requests."
+        )
+        return [], False, ""
+    left, right = st.columns(2)
+    axes = left.segmented_control(
+        "Axes", [LOGARITHMIC, LINEAR], default=LOGARITHMIC, key="axes",
+        help="On logarithmic axes scaling only shifts a curve, so that shapes compare wherever it is laid.",
+    )  # fmt: skip
+    load = right.selectbox(
+        "Laid on ours at", shared, key="anchor", format_func=requests,
+        help="Requests under way, of the arm none: there the two meet. The lowest that both have, unless you choose.",
+    )  # fmt: skip
+    told = (
+        f" Hollow points on broken lines: published, scaled so that its none with {requests(load)} lies on ours. Only "
+        "shapes compare"
+    )
+    bends = ": both axes are logarithmic, so scaling shifts a curve and does not bend it."
+    return scaled(published, points, load), axes != LINEAR, told + ("." if axes == LINEAR else bends)
 
 
 def draw() -> None:
@@ -62,19 +93,12 @@ def draw() -> None:
             f"It goes on from {earlier} earlier run{'s' if earlier > 1 else ''}, whose cells count too."
         )
     st.markdown("\n".join(f"- {sentence}" for sentence in answer["sentences"]))
-    over = scaled(published, points)
+    over, logarithmic, at = laid(points)
     chart(
-        frontier.frontier(points, over), "frontier-cells", "Throughput against interactivity",
+        frontier.frontier(points, over, logarithmic), "frontier-cells", "Throughput against interactivity",
         "Up and to the right is better; numbers are requests under way. Faint points are dominated: another one is, "
-        "bars aside, at least as good in both. Bars: 95 % over repeats, from three on."
-        + (" Dotted: published, with its no-speculation point laid on ours; only shapes compare." if over else ""),
+        "bars aside, at least as good in both. Bars: 95 % over repeats, from three on." + at,
     )  # fmt: skip
-    if published and not over:
-        loads = ", ".join(str(load) for load in sorted({p["load"] for p in published if p["arm"] == "none"}))
-        st.caption(
-            "The published frontier is not drawn: it is scaled by the arm none at a load that both have, and none was "
-            f"not measured here with {loads} requests."
-        )
     if points:
         st.dataframe(frontier.table(points), hide_index=True, column_config=experiment_columns.COLUMNS)
 

@@ -187,6 +187,32 @@ def test_the_published_frontier_is_laid_on_our_own_no_speculation_point():
     assert frontier.scaled(published, [point("adaptive", 1, 1, 1)]) == []
 
 
+def drawn(points):
+    """Points as the figure takes them."""
+    ledger = dict.fromkeys(LEDGER, 1.0) | {"tokens_per_step": 2.5}
+    ends = {f"{name}_{end}": None for name in ("tokens_per_s", "interactivity") for end in ("low", "high")}
+    more = {"dominated": False, "repeats": 1, "ledger": ledger, "p50_tpot_ms": 8.0, "p50_ttft_ms": None}
+    return [each | ends | more for each in points]
+
+
+def test_published_arms_are_told_apart_and_carry_their_loads():
+    published = frontier.read_frontier(frontier.PUBLISHED.read_text(encoding="utf-8"))
+    own = drawn([point("adaptive", 1, 30.0, 30.0), point("none", 1, 20.0, 20.0), point("none", 4, 40.0, 10.0)])
+    figure = figures_frontier.frontier(own, frontier.scaled(published, own), logarithmic=True)
+    mine, theirs = figure.data[:2], figure.data[2:]
+    assert [trace.name for trace in mine] == ["adaptive", "none"] and len(theirs) == 7
+    assert {trace.text for trace in theirs} == {("1", "16", "32", "64", "128", "256")}
+    assert all("text" in trace.mode for trace in theirs)
+    looks = [(trace.line.color, trace.line.dash, trace.marker.symbol) for trace in theirs]
+    assert len(set(looks)) == len(looks)
+    assert theirs[0].line.color == mine[0].marker.color[0]  # an arm of both has one colour
+    assert figure.layout.xaxis.type == figure.layout.yaxis.type == "log"
+    many = [point(f"fixed:{k}", load, 20.0, 20.0) for k in range(20) for load in (1, 4)]
+    looks = [(t.line.color, t.line.dash, t.marker.symbol) for t in figures_frontier.frontier(own, many).data]
+    assert len(set(looks)) == len(looks) == 22
+    assert figures_frontier.frontier(own).layout.xaxis.type is None
+
+
 def test_hover_tells_the_whole_ledger():
     ledger = {name: 10.0 + place for place, name in enumerate(LEDGER)} | {"tokens_per_step": 2.5}
     whole = point("a", 4, 10, 9) | {"dominated": False, "repeats": 3, "ledger": ledger}

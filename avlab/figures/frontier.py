@@ -12,42 +12,60 @@ from avlab.figures.base import frame, nothing
 
 Points = Sequence[Mapping[str, Any]]
 COLOURS = (*palette.RUNS, palette.PHASES["draft"], palette.BONUS, palette.REJECTED)
+SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross")  # one more each time the colours are used up
+DASHES = ("dot", "dash", "dashdot", "longdash", "longdashdot")  # of published arms, likewise
 FAINT = 0.3  # of dominated points
 
 
-def frontier(points: Points, published: Points = ()) -> go.Figure:
-    """Points as `experiments.frontier.points` gives them; published ones are drawn dotted, scaled to ours."""
+def frontier(points: Points, published: Points = (), logarithmic: bool = False) -> go.Figure:
+    """Points as `experiments.frontier.points` gives them; published ones are drawn dotted, scaled to ours.
+
+    logarithmic: both axes, on which scaling shifts a curve and leaves its shape.
+    """
     if not points:
         return nothing("No cell is complete yet: the first ones take some seconds each.", 420)
     figure = frame("interactivity: tokens/s for one user", "throughput: output tokens/s", 520, unified=False)
-    arms = list(dict.fromkeys(point["arm"] for point in points))
-    for number, arm in enumerate(arms):
+    arms = list(dict.fromkeys(point["arm"] for point in (*points, *published)))
+    for arm in dict.fromkeys(point["arm"] for point in points):
         mine = sorted((p for p in points if p["arm"] == arm), key=lambda point: point["load"])
-        colour = COLOURS[number % len(COLOURS)]
+        colour, symbol, _ = _style(arms.index(arm))
         figure.add_trace(
             go.Scatter(
                 x=[p["interactivity"] for p in mine], y=[p["tokens_per_s"] for p in mine], name=arm,
                 mode="lines+markers+text", text=[str(p["load"]) for p in mine], textposition="top right",
                 textfont={"size": 10}, line={"color": palette.faint(colour, 0.45), "width": 1.5},
-                marker={"color": [palette.faint(colour, FAINT) if p["dominated"] else colour for p in mine], "size": 9},
+                marker={
+                    "color": [palette.faint(colour, FAINT) if p["dominated"] else colour for p in mine],
+                    "size": 9, "symbol": symbol,
+                },
                 error_x=_bars(mine, "interactivity", colour), error_y=_bars(mine, "tokens_per_s", colour),
                 customdata=[_hover(p) for p in mine], hovertemplate="%{customdata}<extra></extra>",
             )
         )  # fmt: skip
     for arm in dict.fromkeys(point["arm"] for point in published):
-        mine = [point for point in published if point["arm"] == arm]
-        colour = COLOURS[arms.index(arm) % len(COLOURS)] if arm in arms else palette.EVENT
+        mine = sorted((p for p in published if p["arm"] == arm), key=lambda point: point["load"])
+        colour, symbol, dash = _style(arms.index(arm))
         figure.add_trace(
             go.Scatter(
                 x=[p["interactivity"] for p in mine], y=[p["tokens_per_s"] for p in mine], name=f"{arm}, published",
-                mode="lines+markers", line={"color": colour, "width": 1, "dash": "dot"}, opacity=0.7,
-                marker={"symbol": "circle-open", "size": 6, "color": colour},
+                mode="lines+markers+text", text=[str(p["load"]) for p in mine], textposition="bottom left",
+                textfont={"size": 9, "color": colour}, line={"color": colour, "width": 1.2, "dash": dash},
+                marker={"symbol": f"{symbol}-open", "size": 6, "color": colour}, opacity=0.75,
                 customdata=[p["load"] for p in mine],
                 hovertemplate=f"{arm}, published, scaled: %{{customdata}} requests<extra></extra>",
             )
         )  # fmt: skip
-    figure.update_layout(xaxis={"rangemode": "tozero", "showgrid": True}, yaxis={"rangemode": "tozero"})
+    axis = {"type": "log", "dtick": "D2"} if logarithmic else {"rangemode": "tozero"}
+    figure.update_layout(xaxis={"showgrid": True, **axis}, yaxis=axis)
+    if logarithmic:
+        figure.update_layout(uirevision="logarithmic")  # a zoom of the other axes means something else on these
     return figure
+
+
+def _style(number: int) -> tuple[str, str, str]:
+    """Colour, symbol and dash of the arm with this number: no two of the first 40 have the same."""
+    again = number // len(COLOURS) % len(SYMBOLS)
+    return COLOURS[number % len(COLOURS)], SYMBOLS[again], DASHES[again]
 
 
 def _bars(points: Points, name: str, colour: str) -> dict[str, Any]:
