@@ -40,7 +40,7 @@ elif overlay == OWN:
 
 
 def laid(points: list[dict]) -> tuple[list[dict], bool, str]:
-    """The published frontier as it is drawn over these points, whether on logarithmic axes, and what to read from it."""
+    """The published frontier as it is drawn over these points, whether on log axes, and what to read from it."""
     if not published:
         return [], False, ""
     shared = shared_loads(published, points)

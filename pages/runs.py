@@ -11,10 +11,12 @@ from avlab.figures import compare
 from avlab.ui import formats, host, shown, transfer
 from avlab.ui.chart import chart
 from avlab.ui.refusals import refusals
+from avlab.ui.typed import Fields
 from store import queries, retention, sql_box
 from store.tables import TABLES
 
 MOST = 5  # runs that are compared at once
+MOST_DAYS, MOST_MB = 36_500, 10_000_000
 Run = Mapping[str, Any]  # a row of `queries.runs`
 
 
@@ -160,9 +162,14 @@ def ask(run: str) -> None:
 def keep(runs: Sequence[Run]) -> None:
     """Deletes runs by their age and by the file's size."""
     left, right = st.columns(2)
-    days = left.number_input("Delete runs older than (days)", min_value=1, value=None, placeholder="any age")
-    size = right.number_input("Keep the file below (MB)", min_value=1, value=None, placeholder="any size")
-    if not (days or size):
+    fields = Fields()
+    days = fields.whole(
+        left, "Delete runs older than (days)", 1, MOST_DAYS, None, key="keep-days", placeholder="any age"
+    )
+    size = fields.whole(
+        right, "Keep the file below (MB)", 1, MOST_MB, None, key="keep-mb", placeholder="any size"
+    )
+    if not (days or size) or fields.wrong:
         return
     with host.connection() as con:
         gone = retention.expired(con, days, None if size is None else int(size * 1e6))

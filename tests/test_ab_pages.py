@@ -71,7 +71,9 @@ def test_a_frontier_on_its_page_with_a_published_one_over_it(database, monkeypat
         app.text_input(key="slo").set_value("p95_tpot_ms=100000").run()
         assert "Fastest within p95_tpot_ms ≤ 100000 ms" in said(app)
         app.selectbox(key="overlay").select_index(1).run()
-        assert not app.exception and "published, scaled so that its none with 1 request lies on ours" in said(app)
+        assert not app.exception and "published, scaled so that its none with 1 request lies on ours" in said(
+            app
+        )
         assert "both axes are logarithmic" in said(app)
         app.segmented_control(key="axes").set_value("linear").run()
         assert not app.exception and "both axes are logarithmic" not in said(app)
@@ -91,11 +93,11 @@ def test_a_frontier_on_its_page_with_a_published_one_over_it(database, monkeypat
 def test_starting_an_ab_from_the_page(tmp_path):
     with opened(tmp_path / "lab.duckdb") as lab:
         app = page("ab")
-        app.number_input(key="ab-washout").set_value(50)
+        app.text_input(key="ab-washout").set_value("50")
         app = press(app, "Start the A/B")
         assert "no longer than its wash-out of 50 steps" in app.error[0].value
-        app.number_input(key="ab-washout").set_value(1)
-        app.number_input(key="ab-learn").set_value(10)
+        app.text_input(key="ab-washout").set_value("1")
+        app.text_input(key="ab-learn").set_value("10")
         app.text_input(key="ab-block-switchback").set_value("5steps")
         app = press(app, "Start the A/B")
         assert not app.exception and lab.supervisor.status().alive

@@ -232,7 +232,10 @@ def test_a_window_is_started_from_the_calibration_page(tmp_path):
         until(lambda: steps_of(lab) > 60)
         app = page("calibration")
         assert "untrimmed labels" not in said(app)
-        next(number for number in app.number_input if number.label == "Steps").set_value(100_000)
+        next(field for field in app.text_input if field.label == "Steps").set_value("100001")
+        pressed(app, "Start the window")
+        assert "Steps is '100001': give a whole number from 1 to 100,000." in said(app)
+        next(field for field in app.text_input if field.label == "Steps").set_value("100000")
         pressed(app, "Start the window")
         until(lambda: "A window of full verification is running" in said(page("calibration")))
         lab.supervisor.send(SetPolicy("adaptive"))  # ends the window

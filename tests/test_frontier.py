@@ -197,7 +197,9 @@ def drawn(points):
 
 def test_published_arms_are_told_apart_and_carry_their_loads():
     published = frontier.read_frontier(frontier.PUBLISHED.read_text(encoding="utf-8"))
-    own = drawn([point("adaptive", 1, 30.0, 30.0), point("none", 1, 20.0, 20.0), point("none", 4, 40.0, 10.0)])
+    own = drawn(
+        [point("adaptive", 1, 30.0, 30.0), point("none", 1, 20.0, 20.0), point("none", 4, 40.0, 10.0)]
+    )
     figure = figures_frontier.frontier(own, frontier.scaled(published, own), logarithmic=True)
     mine, theirs = figure.data[:2], figure.data[2:]
     assert [trace.name for trace in mine] == ["adaptive", "none"] and len(theirs) == 7

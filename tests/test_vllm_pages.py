@@ -99,10 +99,13 @@ def test_the_page_takes_what_the_command_takes_of_machine_and_traffic(tmp_path):
         for words in ("random tokens", "bad_words", "requests at a time: in one"):
             assert words not in text
         for label, value in (
-            ("GPUs", 1), ("Memory of one (GiB)", 20.0), ("Weights (GiB)", 60.0), ("Requests at a time", 8),
+            ("GPUs", "1"), ("Memory of one (GiB)", "20"), ("Weights (GiB)", "60.0"), ("Requests at a time", "8"),
         ):  # fmt: skip
-            field(app, "number_input", label).set_value(value)
-        app.number_input(key="preflight-temperature").set_value(0.0)
+            field(app, "text_input", label).set_value(value)
+        app.text_input(key="preflight-temperature").set_value("11").run()
+        assert "Temperature is '11': give a number from 0 to 10." in app.error[0].value
+        assert "would refuse" not in said(app) and "Nothing here refuses" not in said(app)
+        app.text_input(key="preflight-temperature").set_value("0")
         field(app, "text_input", "Data set").set_value("random")
         field(app, "multiselect", "Sampling parameters").set_value(["bad_words"])
         field(app, "text_input", "vLLM").set_value("0.20.0").run()

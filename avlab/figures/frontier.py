@@ -12,7 +12,13 @@ from avlab.figures.base import frame, nothing
 
 Points = Sequence[Mapping[str, Any]]
 COLOURS = (*palette.RUNS, palette.PHASES["draft"], palette.BONUS, palette.REJECTED)
-SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross")  # one more each time the colours are used up
+SYMBOLS = (
+    "circle",
+    "square",
+    "diamond",
+    "triangle-up",
+    "cross",
+)  # one more each time the colours are used up
 DASHES = ("dot", "dash", "dashdot", "longdash", "longdashdot")  # of published arms, likewise
 FAINT = 0.3  # of dominated points
 
@@ -58,7 +64,9 @@ def frontier(points: Points, published: Points = (), logarithmic: bool = False) 
     axis = {"type": "log", "dtick": "D2"} if logarithmic else {"rangemode": "tozero"}
     figure.update_layout(xaxis={"showgrid": True, **axis}, yaxis=axis)
     if logarithmic:
-        figure.update_layout(uirevision="logarithmic")  # a zoom of the other axes means something else on these
+        figure.update_layout(
+            uirevision="logarithmic"
+        )  # a zoom of the other axes means something else on these
     return figure
 
 

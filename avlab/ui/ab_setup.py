@@ -3,10 +3,13 @@
 import streamlit as st
 
 from avlab.config import RunConfig
-from avlab.experiments.plan import DECIDED, DEFAULT_BLOCKS, DESIGNS, make_plan
+from avlab.experiments.plan import DECIDED, DEFAULT_BLOCKS, DESIGNS, MOST_ROUNDS, make_plan
 from avlab.ui import host, settings, shown
 from avlab.ui.refusals import refusals
+from avlab.ui.typed import Fields
 from store import queries
+
+MOST_REQUESTS, MOST_LEARNING = 4096, 100_000
 
 
 def form() -> None:
@@ -15,8 +18,9 @@ def form() -> None:
     with host.connection() as con:
         seen = st.session_state.get("run") in queries.experiment_runs(con)
     with st.expander("Set up an A/B", expanded=not busy and not seen, icon=":material/science:"):
-        arms, baseline, concurrency, rounds = _arms()
-        design, block, washout, learn = _blocks()
+        fields = Fields()
+        arms, baseline, concurrency, rounds = _arms(fields)
+        design, block, washout, learn = _blocks(fields)
         given = settings.values()
         workload, temperature = given.get("workload", "mixed"), float(given.get("temperature", 1.0))
         st.caption(
@@ -26,6 +30,7 @@ def form() -> None:
             "Start the A/B", type="primary", key="ab-start", icon=":material/play_arrow:", disabled=busy
         ):
             with refusals():
+                fields.check()
                 config, plan = make_plan(
                     base_config(), arms, baseline, concurrency, rounds, design, block, washout, learn
                 )
@@ -35,7 +40,7 @@ def form() -> None:
             st.caption("A worker is serving: stop it in the sidebar before another A/B.")
 
 
-def _arms() -> tuple[list[str], str | None, int, int]:
+def _arms(fields: Fields) -> tuple[list[str], str | None, int, int]:
     """What is compared: arms, baseline, requests under way, rounds."""
     known = list(dict.fromkeys(["adaptive", "fixed:5", "none", *settings.SUGGESTED["policy"]]))
     arms = st.multiselect(
@@ -46,15 +51,15 @@ def _arms() -> tuple[list[str], str | None, int, int]:
     baseline = left.selectbox(
         "Baseline", arms, index=_first_fixed(arms), key="ab-baseline", help="What ratios are against."
     )
-    concurrency = middle.number_input("Requests under way", 1, 4096, 16, key="ab-concurrency")
-    rounds = right.number_input(
-        "Rounds", 1, 2000, 30, key="ab-rounds",
+    concurrency = fields.whole(middle, "Requests under way", 1, MOST_REQUESTS, 16, key="ab-concurrency")
+    rounds = fields.whole(
+        right, "Rounds", 1, MOST_ROUNDS, 30, key="ab-rounds",
         help="Look, and stop, whenever you like; more rounds narrow it.",
     )  # fmt: skip
-    return arms, baseline, int(concurrency), int(rounds)
+    return arms, baseline, concurrency, rounds
 
 
-def _blocks() -> tuple[str, str, int, int]:
+def _blocks(fields: Fields) -> tuple[str, str, int, int]:
     """How it is compared: design, length of a block, steps of wash-out and of learning."""
     design = (
         st.segmented_control("Design", list(DESIGNS), default="switchback", key="ab-design") or "switchback"
@@ -65,15 +70,15 @@ def _blocks() -> tuple[str, str, int, int]:
         "Block", DEFAULT_BLOCKS[design], key=f"ab-block-{design}",
         help="Length of a counted block: 40steps, 2s.",
     )  # fmt: skip
-    washout = middle.number_input(
-        "Wash-out (steps)", 1, 1000, 4, key="ab-washout",
+    washout = fields.whole(
+        middle, "Wash-out (steps)", 1, 1000, 4, key="ab-washout",
         help="Steps after each switch that are not counted.",
     )  # fmt: skip
-    learn = right.number_input(
-        "Learning (steps)", 0, 100_000, 200, key="ab-learn",
+    learn = fields.whole(
+        right, "Learning (steps)", 0, MOST_LEARNING, 200, key="ab-learn",
         help="What each adaptive arm serves before the first round, so that it does not begin knowing nothing.",
     )  # fmt: skip
-    return design, block, int(washout), int(learn)
+    return design, block, washout, learn
 
 
 def base_config() -> RunConfig:

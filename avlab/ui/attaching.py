@@ -4,6 +4,7 @@ import streamlit as st
 
 from avlab.ui import host, shown
 from avlab.ui.refusals import refusals
+from avlab.ui.typed import Fields
 from avlab.vllm.attach_config import AttachConfig
 
 
@@ -17,8 +18,9 @@ def form() -> None:
         "Engine", key="attach-engine", placeholder="all",
         help="One engine's number, where several serve the model; the worker extension answers for 0.",
     )  # fmt: skip
-    interval = middle.number_input(
-        "Interval (s)", 0.2, 60.0, 1.0, key="attach-interval", help="Between two readings."
+    fields = Fields()
+    interval = fields.number(
+        middle, "Interval (s)", 0.2, 60.0, 1.0, key="attach-interval", help="Between two readings."
     )
     verification = right.selectbox(
         "Verification", ("ask", "adaptive", "fixed"), key="attach-verification",
@@ -40,6 +42,7 @@ def form() -> None:
             "verification": verification, "key_variable": key, "ca_file": ca_file or None,
         }  # fmt: skip
         with refusals():
+            fields.check()
             shown.start(AttachConfig.make(values))
             st.switch_page("pages/live.py")
     if busy:

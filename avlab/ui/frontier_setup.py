@@ -6,10 +6,13 @@ import streamlit as st
 from avlab.experiments.frontier import make_frontier
 from avlab.experiments.plan import FRONTIER_ARMS, FRONTIER_LOADS
 from avlab.ui import host, settings, shown
-from avlab.ui.ab_setup import base_config
+from avlab.ui.ab_setup import MOST_LEARNING, base_config
 from avlab.ui.refusals import refusals
+from avlab.ui.typed import Fields
 from avlab.workers.messages import Experiment
 from store import queries
+
+MOST_REPEATS = 100
 
 
 def form() -> None:
@@ -26,23 +29,25 @@ def form() -> None:
             "Requests under way", FRONTIER_LOADS, default=FRONTIER_LOADS, key="frontier-loads"
         )
         left, middle, right = st.columns(3)
-        repeats = left.number_input(
-            "Repeats", 1, 100, 3, key="frontier-repeats", help="Error bars come from them."
+        fields = Fields()
+        repeats = fields.whole(
+            left, "Repeats", 1, MOST_REPEATS, 3, key="frontier-repeats", help="Error bars come from them."
         )
         block = middle.text_input("Cell", "80steps", key="frontier-block", help="Its length: 80steps, 5s.")
-        learn = right.number_input(
-            "Learning (steps)", 0, 100_000, 200, key="frontier-learn",
+        learn = fields.whole(
+            right, "Learning (steps)", 0, MOST_LEARNING, 200, key="frontier-learn",
             help="What each adaptive cell serves before the first repeat.",
         )  # fmt: skip
         st.caption(
-            f"{len(arms) * len(loads)} cells, each served {int(repeats)} times, afresh and in random order, so that "
+            f"{len(arms) * len(loads)} cells, each served {repeats} times, afresh and in random order, so that "
             "drift favours no arm. Stop whenever you like: the same form goes on where it was stopped."
         )
         if st.button(
             "Start", type="primary", key="frontier-start", icon=":material/play_arrow:", disabled=busy
         ):
             with refusals():
-                _start(arms, loads, int(repeats), block, int(learn))
+                fields.check()
+                _start(arms, loads, repeats, block, learn)
         if busy:
             st.caption("A worker is serving: stop it in the sidebar first.")
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 import streamlit as st
 
 from avlab.ui.refusals import refusals
+from avlab.ui.typed import Fields
 from avlab.vllm import SERVED
 from avlab.vllm.doctor import Finding, Traffic, examine
 from avlab.vllm.doctor.cautions import TARGET_ONLY
@@ -41,9 +42,11 @@ def form() -> ServeLine | None:
     if line is None:
         return None
     with st.expander("More about the machine and the traffic"):
-        gpus, memory_gib, weights_gib, version = _machine()
-        traffic = _traffic()
+        fields = Fields()
+        gpus, memory_gib, weights_gib, version = _machine(fields)
+        traffic = _traffic(fields)
     with refusals():
+        fields.check()
         machine = machine_for(None if gpu == HERE else gpu, gpus, memory_gib)
         known = "" if chosen == OWN else preset(chosen).model_type
         checkpoint = checkpoint_of(line.model, line.speculative.get("model"), known)
@@ -54,18 +57,24 @@ def form() -> ServeLine | None:
     return line
 
 
-def _machine() -> tuple[int | None, float | None, float | None, str]:
+def _machine(fields: Fields) -> tuple[int | None, float | None, float | None, str]:
     """GPUs, memory of one and weights in GiB, and vLLM's version, as far as the reader says."""
     first, second, third, last = st.columns(4)
-    gpus = first.number_input(
-        "GPUs", 1, 1024, None, key="preflight-gpus", help="Of this machine where empty, if it can be asked."
+    gpus = fields.whole(
+        first,
+        "GPUs",
+        1,
+        1024,
+        None,
+        key="preflight-gpus",
+        help="Of this machine where empty, if it can be asked.",
     )
-    memory = second.number_input(
-        "Memory of one (GiB)", 1.0, 10_000.0, None, key="preflight-memory",
+    memory = fields.number(
+        second, "Memory of one (GiB)", 1.0, 10_000.0, None, key="preflight-memory",
         help="With the weights' size it says whether they fit.",
     )  # fmt: skip
-    weights = third.number_input(
-        "Weights (GiB)", 0.0, 100_000.0, None, key="preflight-weights",
+    weights = fields.number(
+        third, "Weights (GiB)", 0.0, 100_000.0, None, key="preflight-weights",
         help="Of target and drafter; read from their folders where they are on this machine.",
     )  # fmt: skip
     version = last.text_input(
@@ -74,14 +83,14 @@ def _machine() -> tuple[int | None, float | None, float | None, str]:
     return gpus, memory, weights, version.strip()
 
 
-def _traffic() -> Traffic:
+def _traffic(fields: Fields) -> Traffic:
     """What is going to be asked of the server, as far as the reader says."""
     first, second, third, last = st.columns((1, 1, 1, 2))
-    requests = first.number_input(
-        "Requests at a time", 1, 100_000, None, key="preflight-requests", help="Of all your users."
+    requests = fields.whole(
+        first, "Requests at a time", 1, 100_000, None, key="preflight-requests", help="Of all your users."
     )
-    temperature = second.number_input(
-        "Temperature", 0.0, 10.0, None, key="preflight-temperature", help="Of all requests."
+    temperature = fields.number(
+        second, "Temperature", 0.0, 10.0, None, key="preflight-temperature", help="Of all requests."
     )
     dataset = third.text_input(
         "Data set", key="preflight-dataset", placeholder="sharegpt, random",
@@ -106,11 +115,13 @@ def _running() -> None:
         "Its certificates", key="preflight-ca", help="A file to trust for https, beside the system's."
     )
     with st.expander("More about the traffic"):
-        traffic = _traffic()
+        fields = Fields()
+        traffic = _traffic(fields)
     state = st.session_state
     if st.button("Examine", key="preflight-ask", icon=":material/stethoscope:"):
         state.pop("preflight-told", None)
         with refusals(), st.spinner("Asking the server"):
+            fields.check()
             try:
                 server = Server(base_url(url), key.strip(), ca_file.strip() or None)
             except ValueError as error:

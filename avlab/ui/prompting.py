@@ -6,6 +6,7 @@ import streamlit as st
 
 from avlab.errors import is_ours
 from avlab.ui import host, settings
+from avlab.ui.typed import number, text_of, whole
 from avlab.workers import messages as m
 
 EXAMPLES = {
@@ -36,14 +37,10 @@ def form(arm: str) -> None:
         policy, temperature, top_p, seed, length = st.columns([2, 1, 1, 1, 1])
         arms = list(dict.fromkeys([arm, *settings.SUGGESTED["policy"]]))
         policy.selectbox("Policy", arms, key="playground-arm", accept_new_options=True)
-        temperature.number_input(
-            "Temperature", 0.0, 10.0, 1.0, 0.1, key="playground-temperature", help="0 is greedy."
-        )
-        top_p.number_input("Top-p", 0.01, 1.0, 1.0, 0.05, key="playground-top-p", help="1 keeps every token.")
-        seed.number_input(
-            "Seed", 0, 2**53 - 1, 0, 1, key="playground-seed", help="The same seed gives the same tokens."
-        )
-        length.number_input("Tokens, at most", 1, 1000, 80, 1, key="playground-length")
+        temperature.text_input("Temperature", "1", key="playground-temperature", help="0 is greedy.")
+        top_p.text_input("Top-p", "1", key="playground-top-p", help="1 keeps every token.")
+        seed.text_input("Seed", "0", key="playground-seed", help="The same seed gives the same tokens.")
+        length.text_input("Tokens, at most", "80", key="playground-length")
         left, right, _ = st.columns([1, 1, 3])
         left.form_submit_button(
             "Step by step", type="primary", width="stretch", on_click=_ask, args=(True, example)
@@ -96,17 +93,17 @@ def _line(take) -> str:
 
 def _ask(step_by_step: bool, example: str | None) -> None:
     state = st.session_state
-    command = m.Generate(
-        messages=[{"role": "user", "content": state[f"prompt-{example}"]}],
-        max_tokens=int(state["playground-length"]),
-        arm=state["playground-arm"] or "",
-        temperature=float(state["playground-temperature"]),
-        top_p=float(state["playground-top-p"]),
-        seed=int(state["playground-seed"]),
-        step_by_step=step_by_step,
-    )
     state["playground-refused"] = ""
     try:
+        command = m.Generate(
+            messages=[{"role": "user", "content": state[f"prompt-{example}"]}],
+            max_tokens=whole(text_of("playground-length"), "Tokens, at most,", 1, 1000),
+            arm=state["playground-arm"] or "",
+            temperature=number(text_of("playground-temperature"), "Temperature", 0.0, 10.0),
+            top_p=number(text_of("playground-top-p"), "Top-p", 0.01, 1.0),
+            seed=whole(text_of("playground-seed"), "Seed", 0, 2**53 - 1),
+            step_by_step=step_by_step,
+        )
         host.lab().generate(command)
     except Exception as error:
         if not is_ours(error):

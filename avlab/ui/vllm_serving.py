@@ -8,7 +8,9 @@ import streamlit as st
 from avlab.config import DEFAULT_ARRIVAL
 from avlab.experiments.plan import MOST_ROUNDS, make_plan
 from avlab.ui import host, shown
+from avlab.ui.ab_setup import MOST_REQUESTS
 from avlab.ui.refusals import refusals
+from avlab.ui.typed import Fields
 from avlab.vllm.doctor.look import installed_version
 from avlab.vllm.serve_line import ServeLine
 from avlab.vllm.serving_config import VllmConfig
@@ -36,21 +38,25 @@ def form(line: ServeLine | None) -> None:
     left, middle, right, last = st.columns(4)
     workload = left.text_input("Workload", "mixed", key="vllm-workload")
     arrival = middle.text_input("Arrivals", DEFAULT_ARRIVAL, key="vllm-arrival")
-    temperature = right.number_input("Temperature", 0.0, 10.0, 1.0, key="vllm-temperature")
+    fields = Fields()
+    temperature = fields.number(right, "Temperature", 0.0, 10.0, 1.0, key="vllm-temperature")
     policy = last.text_input(
         "Policy", "", key="vllm-policy", placeholder="as the command says", help="adaptive or verify:k"
     )
     left, middle, right, last = st.columns((2, 1, 1, 1), vertical_alignment="bottom")
     arms = left.text_input("Compare", "", key="vllm-arms", placeholder="for an A/B: adaptive,verify:3")
-    rounds = middle.number_input("Rounds", 1, MOST_ROUNDS, 30, key="vllm-rounds")
-    requests = right.number_input("Requests", 1, 4096, 16, key="vllm-requests", help="Under way, in an A/B.")
+    rounds = fields.whole(middle, "Rounds", 1, MOST_ROUNDS, 30, key="vllm-rounds")
+    requests = fields.whole(
+        right, "Requests", 1, MOST_REQUESTS, 16, key="vllm-requests", help="Under way, in an A/B."
+    )
     engines = last.checkbox("An engine each", key="vllm-engines", help=ENGINES)
     ready = not busy and not missing
     if st.button("Serve", type="primary", key="vllm-start", icon=":material/play_arrow:", disabled=not ready):
         values = {"serve": line.shell(), "workload": workload, "temperature": temperature, "engines": engines}
         with refusals():
+            fields.check()
             if arms.strip():
-                _start(values, arms.split(","), int(rounds), int(requests))
+                _start(values, arms.split(","), rounds, requests)
             else:
                 _start(values | {"arrival": arrival, "policy": policy.strip()})
     if missing:

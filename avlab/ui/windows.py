@@ -9,10 +9,11 @@ from avlab.errors import is_ours
 from avlab.figures import numbers
 from avlab.figures.base import Columns
 from avlab.ui import host
+from avlab.ui.typed import text_of, whole
 
 EVERY, UNTRIMMED = "every block", "windows only (untrimmed)"
 LABELS = {EVERY: ("serve", "window"), UNTRIMMED: ("window",)}
-STEPS = 200
+STEPS, MOST_STEPS = 200, 100_000
 
 
 def form(K: int) -> None:
@@ -25,7 +26,7 @@ def form(K: int) -> None:
             "labels are untrimmed. The estimator goes on predicting, and the run's rates leave the window out."
         )
         with st.form("window", border=False):
-            st.number_input("Steps", 1, 100_000, STEPS, 50, key="window-steps")
+            st.text_input("Steps", str(STEPS), key="window-steps")
             st.toggle("Let the estimator learn from it", key="window-teach")
             st.form_submit_button("Start the window", type="primary", on_click=_ask)
         if problem := st.session_state.get("window-refused"):
@@ -36,7 +37,8 @@ def _ask() -> None:
     state = st.session_state
     state["window-refused"] = ""
     try:
-        host.lab().window(int(state["window-steps"]), bool(state["window-teach"]))
+        steps = whole(text_of("window-steps"), "Steps", 1, MOST_STEPS)
+        host.lab().window(steps, bool(state["window-teach"]))
     except Exception as error:
         if not is_ours(error):
             raise

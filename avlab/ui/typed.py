@@ -1,0 +1,100 @@
+"""Numbers that a reader types into a form, taken as they stand there: where one is wrong, nothing is started.
+
+Streamlit's own number field tells the server nothing of a number outside its bounds, and the form would start something
+else than it shows.
+"""
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import streamlit as st
+
+from avlab.config import ConfigError
+
+Number = TypeVar("Number", int, float)
+Parse = Callable[[str, str, Number, Number], Number]
+
+
+def whole(text: str, name: str, least: int, most: int) -> int:
+    """A whole number from `least` to `most`. Raises ConfigError."""
+    try:
+        value = int(text)
+    except ValueError:
+        value = least - 1
+    if not least <= value <= most:
+        raise ConfigError([f"{_said(name, text)} give a whole number from {least:,} to {most:,}."])
+    return value
+
+
+def number(text: str, name: str, least: float, most: float) -> float:
+    """A number from `least` to `most`. Raises ConfigError."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not least <= value <= most:
+        raise ConfigError([f"{_said(name, text)} give a number from {least:,g} to {most:,g}."])
+    return value
+
+
+def _text(value: float | None) -> str:
+    return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _as_it_stands(text: str) -> str:
+    """Text that Streamlit's Markdown leaves alone."""
+    return re.sub(r"([\\\[\]`*_:$~<])", r"\\\1", text)
+
+
+def _said(name: str, text: str) -> str:
+    return f"{name} is {text.strip()!r}:" if text.strip() else f"{name} is empty:"
+
+
+class Fields:
+    """The number fields of one form. What is wrong is said under its field, and again by `check`, before a start."""
+
+    def __init__(self) -> None:
+        self._wrong: list[str] = []
+
+    def whole(self, place: Any, name: str, least: int, most: int, default: int | None, **more: Any) -> Any:
+        """A field for a whole number; its default while that is wrong. default: None where it may be empty.
+
+        place: where to draw it. more: for `st.text_input`, key among it.
+        """
+        return self._field(whole, place, name, least, most, default, more)
+
+    def number(
+        self, place: Any, name: str, least: float, most: float, default: float | None, **more: Any
+    ) -> Any:
+        """The same for any number."""
+        return self._field(number, place, name, least, most, default, more)
+
+    @property
+    def wrong(self) -> bool:
+        """Whether a field is wrong."""
+        return bool(self._wrong)
+
+    def check(self) -> None:
+        """Raises ConfigError with a sentence for each field that is wrong."""
+        if self._wrong:
+            raise ConfigError(self._wrong)
+
+    def _field(
+        self, parse: Parse, place: Any, name: str, least: Any, most: Any, default: Any, more: dict[str, Any]
+    ) -> Any:
+        text = place.text_input(name, _text(default), **more)
+        if default is None and not text.strip():
+            return None
+        try:
+            return parse(text, name, least, most)
+        except ConfigError as error:
+            self._wrong += error.sentences
+            place.markdown(f":red[:material/error: {_as_it_stands(str(error))}]")
+            return default
+
+
+def text_of(key: str) -> str:
+    """What stands in a field, for a form that reads its fields when it is submitted."""
+    return str(st.session_state.get(key) or "")
