@@ -55,7 +55,7 @@ def _frontier(own: dict[str, Any], settings: dict[str, Any], as_json: bool) -> N
         failed = progress["status"]["outcome"] == "failed" and not progress["tally"]["steps"]
         if run_command.began(served, progress) and not failed:
             _show(served.frontier(slo), as_json)
-        if interrupts.count:
+        if interrupts.count or progress["status"]["outcome"] in ("stopped", "cut short"):
             terminal.errors().print("Stopped: the same command goes on from here.")
         run_command.end(progress["status"], interrupts)
 

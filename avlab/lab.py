@@ -19,6 +19,8 @@ from avlab.errors import not_written
 from avlab.experiments import frontier
 from avlab.experiments.analysis import analyse
 from avlab.experiments.summary import summarise
+from avlab.policies import load_of
+from avlab.vllm.attach_config import AttachConfig
 from avlab.workers import messages as m
 from avlab.workers.kinds import Config, make_config
 from avlab.workers.owner import Owner, OwnerError
@@ -33,6 +35,14 @@ from store.ids import new_run_id
 from store.recorder import Recorder
 
 PATIENCE = 2.0  # seconds to wait for a reader that has the file open for a moment
+CHANGE_SECONDS = 3.0  # that a change waits for the worker's answer: a step, or one with a long prompt
+COMPARING = "An A/B or a frontier is running, and its plan decides what is served: stop it first."
+REFUSALS = (
+    "policy",
+    "workload",
+    "window",
+    "attach",
+)  # kinds of the events by which a worker refuses a change
 
 
 class Lab:
@@ -53,6 +63,12 @@ class Lab:
         self.notes: list[str] = []
         self.tally, self.tape = Tally(), Tape()  # of the last run that was started
         self._turn = threading.Lock()  # held while a run takes the place of the one before
+        self._plan: m.Experiment | None = None  # of the last run
+        self.traffic = (
+            "",
+            "",
+        )  # workload and arrival in force; "" for those that a plan changes, or nobody knows
+        self._changing, self._answered, self._refusal = threading.Lock(), threading.Event(), ""
         self._on_frame, self._hospitable = on_frame, hospitable
         self.database = _open(Path(path))
         try:
@@ -82,7 +98,8 @@ class Lab:
                 run,
                 lambda frame: self._frame(frame, tally),
             )
-            self.tally, self.tape = tally, Tape()
+            self.tally, self.tape, self._plan = tally, Tape(), plan
+            self.traffic = _traffic(checked, plan)
         if plan is not None:
             self.supervisor.send(plan)
         return run
@@ -110,12 +127,35 @@ class Lab:
         return self.run(**asked)
 
     def window(self, steps: int, teach: bool = False) -> str:
-        """Ask for a window of full verification; the run it is of. Raises WorkerError where nothing is served."""
-        self.supervisor.send(m.Window(steps, teach))
+        """Ask for a window of full verification; the run it is of. Raises WorkerError where that cannot be now."""
+        self.change(m.Window(steps, teach))
         return self.supervisor.status().run or ""
+
+    @property
+    def comparing(self) -> bool:
+        """Whether the worker carries out an A/B or a frontier."""
+        return self._plan is not None and self.supervisor.status().alive
+
+    def change(self, command: m.SetPolicy | m.SetWorkload | m.Window) -> None:
+        """Have the worker serve otherwise from its next step on. Raises WorkerError where it cannot or will not.
+
+        Waits a moment for its answer; a worker that says nothing meanwhile does it later.
+        """
+        with self._changing:
+            if self.comparing:
+                raise WorkerError(COMPARING)
+            self._refusal = ""
+            self._answered.clear()
+            self.supervisor.send(command)
+            if self._answered.wait(CHANGE_SECONDS) and self._refusal:
+                raise WorkerError(self._refusal)
+            if isinstance(command, m.SetWorkload):
+                self.traffic = (command.workload, command.arrival)
 
     def generate(self, command: m.Generate) -> None:
         """Ask for a prompt to be served alone; `tape` follows it. Raises WorkerError where that cannot be now."""
+        if self.comparing:
+            raise WorkerError(COMPARING)
         if self.tape.now.active:
             raise WorkerError("The playground is in use: wait for its end, or end it.")
         before, self.tape = self.tape, Tape()
@@ -221,10 +261,26 @@ class Lab:
             self.notes.append(str(error))
             return None
 
+    def _hear(self, frame: m.Frame) -> None:
+        """Whether a frame answers a change: a block begins, or an event refuses it."""
+        match frame:
+            case m.Event(level="warning", kind=kind, text=text) if kind in REFUSALS:
+                self._refusal = text
+                self._answered.set()
+            case m.Block():
+                self._answered.set()
+
     def _frame(self, frame: m.Frame, tally: Tally) -> None:
         tally.add(frame)
         self.tape.add(frame)
+        self._hear(frame)
         self._on_frame(frame)
+
+
+def _traffic(config: Config, plan: m.Experiment | None) -> tuple[str, str]:
+    if isinstance(config, AttachConfig) or (plan is not None and any(map(load_of, plan.arms))):
+        return "", ""
+    return config.workload, config.arrival_pattern or ""
 
 
 def _open(path: Path) -> Database:

@@ -12,16 +12,19 @@ LOOK_SECONDS = 0.2
 T = TypeVar("T")
 
 
-def here_or_there(path: str | Path, here: Callable[[], T], there: Callable[[], T]) -> T:
+def here_or_there(
+    path: str | Path, here: Callable[[], T], there: Callable[[], T], patience: float | None = None
+) -> T:
     """`here()`, or `there()` where that raises DatabaseHeld, with patience for a lab that is just starting or ending.
 
-    here: opens the database. there: asks the lab that holds it (`workers.owner.ask`). Raises what they raise, but
-    DatabaseHeld, which names the process, where that process does not answer.
+    here: opens the database. there: asks the lab that holds it (`workers.owner.ask`). patience: in seconds, else
+    STARTING_SECONDS. Raises what they raise, but DatabaseHeld, which names the process, where that does not answer.
     """
     from store.database import owner_of
     from store.errors import DatabaseHeld
 
-    deadline = time.monotonic() + STARTING_SECONDS
+    patience = STARTING_SECONDS if patience is None else patience
+    deadline = time.monotonic() + patience
     while True:
         try:
             return here()
@@ -35,6 +38,6 @@ def here_or_there(path: str | Path, here: Callable[[], T], there: Callable[[], T
                 raise held from None
             if time.monotonic() > deadline:
                 raise DatabaseHeld(
-                    f"{held} It has not answered for {STARTING_SECONDS:g} s; if it is still starting, wait."
+                    f"{held} It has not answered for {patience:g} s; if it is still starting, wait."
                 ) from None
         time.sleep(LOOK_SECONDS)

@@ -13,6 +13,7 @@ import typer
 
 from avlab import terminal
 from avlab.config import ConfigError, RunConfig, Traffic, default_database
+from avlab.guest import Remote
 from avlab.workers.kinds import Config
 
 LOOK_SECONDS = 0.3
@@ -45,7 +46,7 @@ def serve(config: Config, as_json: bool, show: Callable[[dict[str, Any]], None])
 
 
 @contextmanager
-def opened(config: Config, plan: Any = None) -> Iterator["Local | Remote"]:
+def opened(config: Config, plan: Any = None) -> "Iterator[Local | Remote]":
     """A run that was just started: in a lab of our own, or in the one that holds the database."""
     from avlab.checks import check
     from avlab.lab import Lab
@@ -111,37 +112,6 @@ class Local:
 
     def frontier(self, slo: Any = None) -> dict[str, Any]:
         return self.lab.frontier(self.run, slo)
-
-
-class Remote:
-    """A run in the lab that holds the database, asked through its socket."""
-
-    def __init__(self, config: Config, plan: Any = None):
-        from msgspec import to_builtins
-
-        from avlab.workers.owner import ask
-
-        self.database, self.ask = config.database, ask
-        more = {} if plan is None else {"experiment": to_builtins(plan)}
-        self.run = ask(
-            config.database, "run", config=config.model_dump(mode="json"), kind=config.kind, **more
-        )
-        self.notes = [f"The lab that holds {config.database} serves this run."]
-
-    def progress(self) -> dict[str, Any]:
-        return self.ask(self.database, "progress")
-
-    def stop(self, at_once: bool) -> None:
-        self.ask(self.database, "stop", at_once=at_once)
-
-    def summary(self) -> dict[str, Any]:
-        return self.ask(self.database, "show", run=self.run)
-
-    def ab(self, slo: Any = None) -> dict[str, Any]:
-        return self.ask(self.database, "ab", run=self.run, slo=slo)
-
-    def frontier(self, slo: Any = None) -> dict[str, Any]:
-        return self.ask(self.database, "frontier", run=self.run, slo=slo)
 
 
 def _serve(served: Any, config: Config, interrupts: "Interrupts", as_json: bool, show: Any) -> None:

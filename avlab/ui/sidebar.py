@@ -7,6 +7,7 @@ import streamlit as st
 
 from avlab.config import RunConfig
 from avlab.errors import is_ours
+from avlab.lab import Lab
 from avlab.policies import Arm
 from avlab.ui import formats, host, settings, shown
 from avlab.vllm.serving_config import VllmConfig
@@ -75,7 +76,7 @@ def _worker() -> None:
         columns[1].metric("Last frame", f"{status.silent:.1f} s ago")
         if status.kind in SUGGESTED:
             st.markdown(f"Policy in force: **{tally['policy']}**")
-            _change(tally["policy"], SUGGESTED[status.kind])
+            _change(lab, status.run, tally["policy"], SUGGESTED[status.kind])
     elif status.state == "ended" and (status.error or status.outcome in ("failed", "cut short")):
         st.error(status.error or "The worker went away.")
         if status.log:
@@ -169,30 +170,41 @@ def _start() -> None:
     host.start(config)
 
 
-def _change(policy: str, suggested: Sequence[str]) -> None:
-    """Another policy or workload, from the next step on."""
+def _change(lab: Lab, run: str, policy: str, suggested: Sequence[str]) -> None:
+    """Another policy or workload, from the next step on; offers what is in force first."""
+    if lab.comparing:
+        st.caption("Its plan decides policy and workload: stop it before you change them.")
+        return
+    workload, arrival = lab.traffic
+    if st.session_state.get("change-run") != run:  # what was chosen for another run is not in force here
+        st.session_state["change-run"] = run
+        for name in ("policy", "workload", "arrival"):
+            st.session_state.pop(f"change-{name}", None)
     with st.popover("Change while it runs", width="stretch"):
-        arms = list(dict.fromkeys([policy, *suggested]))
-        st.selectbox("Policy", arms, key="change-policy", accept_new_options=True)
+        _choice("Policy", policy, suggested)
         st.button("Switch policy", on_click=_try, args=(_set_policy,), width="stretch")
-        st.selectbox("Workload", settings.workloads(), key="change-workload", accept_new_options=True)
-        arrivals = settings.SUGGESTED["arrival"]
-        st.selectbox("Arrival", arrivals, key="change-arrival", accept_new_options=True)
+        _choice("Workload", workload, settings.workloads())
+        _choice("Arrival", arrival, settings.SUGGESTED["arrival"])
         st.button("Switch workload", on_click=_try, args=(_set_workload,), width="stretch")
 
 
+def _choice(name: str, in_force: str, suggested: Sequence[str]) -> None:
+    options = list(dict.fromkeys([in_force, *suggested] if in_force else suggested))
+    st.selectbox(name, options, key=f"change-{name.lower()}", accept_new_options=True)
+
+
 def _set_policy() -> None:
-    """Raises PolicyError at once for what no worker could follow."""
+    """Raises PolicyError at once for what no worker could follow, WorkerError for what this one refuses."""
     if arm := st.session_state["change-policy"]:
-        _send(m.SetPolicy(str(Arm.parse(arm))))
+        host.lab().change(m.SetPolicy(str(Arm.parse(arm))))
 
 
 def _set_workload() -> None:
-    """Raises WorkloadError at once for what no worker could follow."""
+    """Raises WorkloadError at once for what no worker could follow, WorkerError for what this one refuses."""
     workload = st.session_state["change-workload"] or "mixed"
     arrival = st.session_state["change-arrival"] or ""
     open_workload(workload, arrival or None)
-    _send(m.SetWorkload(workload, arrival))
+    host.lab().change(m.SetWorkload(workload, arrival))
 
 
 def _stop() -> None:

@@ -8,8 +8,10 @@ import contextlib
 import hashlib
 import json
 import os
+import socket
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ WORK_SECONDS = 600.0  # for the answer itself: an export can take a while
 CLOSE_SECONDS = 5.0  # that an owner which closes gives the answer it is at
 FAREWELL_MS = 500  # for the last words to leave
 CLOSED = "The lab closed before it could answer: ask again, and whoever has the database then will."
+LOOK_SECONDS = 2.0  # between two looks at whether an owner that has not answered is there still
 Handlers = Mapping[str, Callable[..., Any]]
 
 
@@ -35,6 +38,10 @@ class OwnerError(RuntimeError):
 
 class OwnerSilent(OwnerError):
     """Nobody answers for the database: its holder is no lab, or one that is only starting or ending."""
+
+
+class OwnerClosed(OwnerError):
+    """The owner of a database ended before it answered."""
 
 
 def _folders() -> list[Path]:
@@ -160,7 +167,10 @@ def _refusal(sentence: str) -> bytes:
 
 
 def ask(database: str | os.PathLike, what: str, **arguments: Any) -> Any:
-    """Ask whoever holds the database; the answer. Raises OwnerSilent when nobody answers, OwnerError with a refusal."""
+    """Ask whoever holds the database; the answer.
+
+    Raises OwnerSilent when nobody answers, OwnerClosed when the owner ends before it does, OwnerError with a refusal.
+    """
     name = _socket_name(database)
     sockets = [folder / name for folder in _folders() if is_private(folder) and (folder / name).exists()]
     context = zmq.Context()
@@ -172,7 +182,7 @@ def ask(database: str | os.PathLike, what: str, **arguments: Any) -> Any:
                 question = {"version": VERSION, "ask": what, "arguments": arguments}
                 wire.send(json.dumps(question).encode())
                 if wire.poll(int(1000 * ANSWER_SECONDS)):
-                    return _await(wire)
+                    return _await(wire, path)
             finally:
                 wire.close()
     finally:
@@ -180,11 +190,26 @@ def ask(database: str | os.PathLike, what: str, **arguments: Any) -> Any:
     raise OwnerSilent(f"No lab answers for {database}: wait if it is starting, or take another file.")
 
 
-def _await(wire: zmq.Socket) -> Any:
-    while wire.poll(int(1000 * WORK_SECONDS)):
+def _await(wire: zmq.Socket, path: Path) -> Any:
+    deadline = time.monotonic() + WORK_SECONDS
+    while time.monotonic() < deadline:
+        if not wire.poll(int(1000 * LOOK_SECONDS)):
+            if _listens(path) or wire.poll(0):
+                continue
+            raise OwnerClosed(CLOSED)  # it was killed
         answer = json.loads(wire.recv())
         if "error" in answer:
-            raise OwnerError(answer["error"])
+            raise OwnerClosed(CLOSED) if answer["error"] == CLOSED else OwnerError(answer["error"])
         if "answer" in answer:
             return answer["answer"]
     raise OwnerError(f"The owner of the database did not finish in {WORK_SECONDS:g} s.")
+
+
+def _listens(path: Path) -> bool:
+    """Whether a process is behind a socket."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(str(path))
+        except OSError:
+            return False
+    return True
