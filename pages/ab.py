@@ -4,9 +4,9 @@ import streamlit as st
 
 from avlab.experiments.analysis import analyse
 from avlab.experiments.plan import DESIGNS
-from avlab.experiments.words import RATIO, errors_together, until
+from avlab.experiments.words import RATIO, errors_together, requests, rounds, until
 from avlab.figures import ab
-from avlab.ui import ab_setup, experiment_columns, host, transfer
+from avlab.ui import ab_setup, experiment_columns, formats, host, transfer
 from avlab.ui.chart import chart
 from avlab.ui.shown import end, page, pick, tick
 from avlab.ui.vllm_serving import ENGINES, WITHIN
@@ -40,8 +40,8 @@ def draw() -> None:
     plan = answer["plan"]
     length = f"{plan['length']:g} {plan['unit']}"
     st.markdown(
-        f"**{plan['design']}** · {len(plan['arms'])} arms, {plan['concurrency']} requests, blocks of {length} after "
-        f"{plan['washout']} steps of wash-out",
+        f"**{plan['design']}** · {len(plan['arms'])} arms, {requests(plan['concurrency'])}, blocks of {length} after "
+        f"{plan['washout']} step{'s' if plan['washout'] != 1 else ''} of wash-out{ended(answer)}",
         help=DESIGNS[plan["design"]],
     )
     if shown.description["kind"] == VllmConfig.kind:
@@ -61,6 +61,7 @@ def draw() -> None:
         ab.table(answer),
         hide_index=True,
         column_config=experiment_columns.COLUMNS | {f"× {plan['baseline']}": THREE_DIGITS},
+        placeholder=formats.DASH,
     )
     st.caption(
         f"{RATIO} *watched* holds however often you look; *planned* only for one look at the end of a planned number "
@@ -68,6 +69,14 @@ def draw() -> None:
         f"{errors_together(answer)} {until(answer)}"
     )
     reasons(answer)
+
+
+def ended(answer: dict) -> str:
+    """How far it came, where it has ended."""
+    if shown.live:
+        return ""
+    how = "" if answer["state"] == "finished" else f"{answer['state']} after "
+    return f" · {how}{answer['rounds']} of {rounds(answer['plan']['rounds'])}"
 
 
 def progress(answer: dict) -> None:
@@ -95,7 +104,13 @@ def reasons(answer: dict) -> None:
         )  # fmt: skip
     with st.expander("The ledger in numbers"):
         whole = {arm: st.column_config.NumberColumn(format="%.0f") for arm in answer["plan"]["arms"]}
-        st.dataframe(ab.ledger_table(answer), hide_index=True, column_config=whole, height="content")
+        st.dataframe(
+            ab.ledger_table(answer),
+            hide_index=True,
+            column_config=whole,
+            height="content",
+            placeholder=formats.DASH,
+        )
 
 
 THREE_DIGITS = st.column_config.NumberColumn(format="%.3f", help="Of throughput, taken within rounds.")

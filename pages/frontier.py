@@ -5,7 +5,7 @@ import streamlit as st
 from avlab.experiments.frontier import PUBLISHED, analyse_frontier, read_frontier, scaled, shared_loads
 from avlab.experiments.words import requests
 from avlab.figures import frontier
-from avlab.ui import experiment_columns, frontier_setup, host, transfer
+from avlab.ui import experiment_columns, formats, frontier_setup, host, transfer
 from avlab.ui.chart import chart
 from avlab.ui.refusals import refusals
 from avlab.ui.shown import end, page, pick, tick
@@ -81,8 +81,11 @@ def draw() -> None:
             ("frontier", slo), version, lambda: analyse_frontier(con, shown.run, slo)
         )
     points, plan = answer["points"], answer["plan"]
-    if shown.live:
-        done, planned = answer["cells"][0], answer["planned"]
+    done, planned = answer["cells"][0], answer["planned"]
+    if not shown.live:
+        more = ": the same form goes on from there" if done < planned else ""
+        st.caption(f"{answer['state'].capitalize()}, with {done} of {planned} cells measured{more}.")
+    else:
         learning = not done and plan["learn"]
         st.progress(
             min(done / planned, 1.0),
@@ -95,12 +98,17 @@ def draw() -> None:
     st.markdown("\n".join(f"- {sentence}" for sentence in answer["sentences"]))
     over, logarithmic, at = laid(points)
     chart(
-        frontier.frontier(points, over, logarithmic), "frontier-cells", "Throughput against interactivity",
+        frontier.frontier(points, over, logarithmic, shown.live), "frontier-cells", "Throughput against interactivity",
         "Up and to the right is better; numbers are requests under way. Faint points are dominated: another one is, "
         "bars aside, at least as good in both. Bars: 95 % over repeats, from three on." + at,
     )  # fmt: skip
     if points:
-        st.dataframe(frontier.table(points), hide_index=True, column_config=experiment_columns.COLUMNS)
+        st.dataframe(
+            frontier.table(points),
+            hide_index=True,
+            column_config=experiment_columns.COLUMNS,
+            placeholder=formats.DASH,
+        )
 
 
 tick(draw, shown)

@@ -63,7 +63,7 @@ def table(runs: Sequence[Run]) -> list[Run]:
     ]
     chosen = st.dataframe(
         rows, hide_index=True, on_select="rerun", selection_mode="multi-row", key="runs-table",
-        height=min(420, 38 + 35 * len(rows)),
+        height=min(420, 38 + 35 * len(rows)), placeholder=formats.DASH,
     )  # fmt: skip
     st.caption(f"Tick up to {MOST} runs to compare them, or one to note, export or delete it.")
     return [runs[row] for row in chosen.selection.rows[:MOST]]
@@ -87,7 +87,7 @@ def side_by_side(ticked: Sequence[Run]) -> None:
     with right:
         st.markdown("#### Side by side")
         st.dataframe(
-            compare.against(summaries, baseline), hide_index=True,
+            compare.against(summaries, baseline), hide_index=True, placeholder=formats.DASH,
             column_config={
                 "run": st.column_config.TextColumn(width="medium"),
                 "policy": st.column_config.TextColumn(width="small"),

@@ -1,12 +1,15 @@
 """The pages of experiments: set one up, watch it, read what it says."""
 
 import pytest
-from dashboard import charts, opened, page, said, until
+from dashboard import charts, opened, page, said, steps_of, until
 
 from avlab.config import RunConfig
 from avlab.experiments import frontier
+from avlab.experiments.analysis import analyse
 from avlab.experiments.frontier import make_frontier
 from avlab.experiments.plan import make_plan
+from avlab.figures import ab
+from avlab.figures import frontier as figures_frontier
 from avlab.report import report
 from avlab.ui import host
 from store import queries
@@ -113,3 +116,60 @@ def test_starting_an_ab_from_the_page(tmp_path):
         assert next(button for button in app.button if button.label == "Start the A/B").disabled
         lab.stop()
         assert "Left out: round" in said(page("ab"))
+
+
+def test_an_ab_that_was_stopped_before_its_first_round_does_not_claim_to_run(tmp_path):
+    config = RunConfig.make(policy="none", slots=16, workload="verse")
+    made = make_plan(
+        config, ["adaptive", "none"], rounds=30, concurrency=1, block="6steps", washout=1, learn=10**5
+    )
+    with opened(tmp_path / "lab.duckdb") as lab:
+        run = lab.run(*made)
+        until(lambda: steps_of(lab) > 20)
+
+        def analysed():
+            with lab.database.cursor() as con:
+                return analyse(con, run) if run in queries.experiment_runs(con) else None
+
+        until(analysed)
+        running = analysed()
+        lab.stop()
+        app = page("ab", run)
+        assert not app.exception and "1 request, blocks of" in said(app)
+        assert "after 1 step of wash-out · stopped after 0 of 30 rounds" in said(app)
+        assert "None" not in str(app.dataframe[0].value["95 %, watched"].tolist())
+        assert app.dataframe[0].value["95 %, watched"].tolist() == ["–", "baseline"]
+        assert app.dataframe[0].proto.placeholder == "–"
+        ended = analysed()
+    for draw in (ab.ratios, ab.ledger):
+        assert "under way" in written(draw(running)) and "under way" not in written(draw(ended))
+        assert "It ended before a round was complete" in written(draw(ended))
+    assert "No arm has drafted yet." in written(ab.drafts(running))
+    assert "No arm drafted in a round that counts." in written(ab.drafts(ended))
+    assert "yet" not in written(figures_frontier.frontier([]))
+    assert "No cell is complete yet" in written(figures_frontier.frontier([], live=True))
+
+
+def written(figure):
+    """What a figure without data says."""
+    return figure.layout.annotations[0].text.replace("<br>", " ")
+
+
+def test_a_frontier_that_was_stopped_says_how_far_it_came_and_how_sure_it_is(tmp_path):
+    config = RunConfig.make(policy="none", slots=16, workload="verse")
+    quick = {"block": "6steps", "washout": 1, "learn": 10}
+    with opened(tmp_path / "lab.duckdb") as lab:
+        run = lab.run(*make_frontier(config, ["fixed:5", "none"], (1, 4), 100, **quick))
+
+        def rounds():
+            with lab.database.cursor() as con:
+                return len(queries.rounds(con, run))
+
+        until(lambda: rounds() >= 3)
+        lab.stop()
+        done = lab.frontier(run)["cells"][0]
+        app = page("frontier", run)
+        assert not app.exception
+        assert f"Stopped, with {done} of 400 cells measured: the same form goes on from there." in said(app)
+        table = app.dataframe[0].value
+        assert all(" to " in each for name in ("tokens/s", "one user") for each in table[f"{name}, 95 %"])

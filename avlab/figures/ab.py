@@ -10,6 +10,7 @@ from avlab.experiments.statistics import least_rounds
 from avlab.experiments.words import LEDGER
 from avlab.figures import palette
 from avlab.figures.base import frame, line, nothing
+from avlab.ui.formats import DASH
 
 PARTS = {
     "draft": "drafting",
@@ -24,7 +25,14 @@ FATES = (
     ("trimmed", "drafted in vain", palette.SCHEDULED),
 )
 MOST_TICKS = 12  # rounds that are each named under the chart
-WAITING = f"The first round is under way: an interval needs at least {least_rounds()}."
+LEAST = f"an interval needs at least {least_rounds()}"
+
+
+def no_round(answer: Mapping[str, Any]) -> str:
+    """Why there is nothing to draw of rounds."""
+    if answer["state"] == "running":
+        return f"The first round is under way: {LEAST}."
+    return f"It ended before a round was complete: {LEAST}."
 
 
 def colour_of(arms: list[str], arm: str) -> str:
@@ -37,7 +45,7 @@ def ratios(answer: Mapping[str, Any]) -> go.Figure:
     """Percent faster than the baseline by round: estimate so far, the confidence sequence as a band, rounds as dots."""
     plan, results = answer["plan"], [result for result in answer["results"] if result["rounds"]]
     if not results:
-        return nothing(WAITING, 380)
+        return nothing(no_round(answer), 380)
     figure = frame("round", f"throughput against {plan['baseline']}, %", 380, unified=False)
     figure.add_hline(0, line={"color": palette.EVENT, "width": 1, "dash": "dash"})
     for result in results:
@@ -101,7 +109,7 @@ def ledger(answer: Mapping[str, Any]) -> go.Figure:
     """Milliseconds for 1,000 output tokens by arm and part, and where verifying every draft token would have led."""
     arms = _with_ledger(answer)
     if not arms:
-        return nothing(WAITING)
+        return nothing(no_round(answer))
     figure = frame("milliseconds for 1,000 output tokens", "", 120 + 44 * len(arms), unified=False)
     names = list(arms)[::-1]
     figure.update_yaxes(tickvals=names, ticktext=[broken(arm) for arm in names])
@@ -133,7 +141,8 @@ def drafts(answer: Mapping[str, Any]) -> go.Figure:
     """What became of draft tokens, for 1,000 output tokens, by arm."""
     arms = {arm: entry for arm, entry in _with_ledger(answer).items() if entry["scheduled"]}
     if not arms:
-        return nothing("No arm has drafted yet.")
+        waits = answer["state"] == "running"
+        return nothing("No arm has drafted yet." if waits else "No arm drafted in a round that counts.")
     figure = frame("draft tokens for 1,000 output tokens", "", 120 + 44 * len(arms), unified=False)
     names = list(arms)[::-1]
     figure.update_yaxes(tickvals=names, ticktext=[broken(arm) for arm in names])
@@ -200,6 +209,8 @@ def users(seen: Mapping[str, Any]) -> dict[str, float | None]:
 
 
 def _interval(result: Mapping[str, Any], low: str, high: str) -> str:
+    if not result["rounds"]:
+        return DASH
     if result.get(low) is None and result.get(high) is None:
         return "not yet"
     ends = ("…" if result.get(name) is None else f"{result[name]:.3f}" for name in (low, high))

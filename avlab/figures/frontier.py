@@ -9,6 +9,7 @@ from avlab.experiments.words import LEDGER
 from avlab.figures import palette
 from avlab.figures.ab import users
 from avlab.figures.base import frame, nothing
+from avlab.ui.formats import DASH
 
 Points = Sequence[Mapping[str, Any]]
 COLOURS = (*palette.RUNS, palette.PHASES["draft"], palette.BONUS, palette.REJECTED)
@@ -23,13 +24,16 @@ DASHES = ("dot", "dash", "dashdot", "longdash", "longdashdot")  # of published a
 FAINT = 0.3  # of dominated points
 
 
-def frontier(points: Points, published: Points = (), logarithmic: bool = False) -> go.Figure:
+def frontier(
+    points: Points, published: Points = (), logarithmic: bool = False, live: bool = False
+) -> go.Figure:
     """Points as `experiments.frontier.points` gives them; published ones are drawn dotted, scaled to ours.
 
-    logarithmic: both axes, on which scaling shifts a curve and leaves its shape.
+    logarithmic: both axes, on which scaling shifts a curve and leaves its shape. live: more points are to come.
     """
     if not points:
-        return nothing("No cell is complete yet: the first ones take some seconds each.", 420)
+        waits = " yet: the first ones take some seconds each" if live else ""
+        return nothing(f"No cell is complete{waits}.", 420)
     figure = frame("interactivity: tokens/s for one user", "throughput: output tokens/s", 520, unified=False)
     arms = list(dict.fromkeys(point["arm"] for point in (*points, *published)))
     for arm in dict.fromkeys(point["arm"] for point in points):
@@ -119,6 +123,11 @@ def _span(point: Mapping[str, Any], name: str) -> str:
     return "" if low is None else f" [{low:,.1f}, {high:,.1f}]"
 
 
+def _ends(point: Mapping[str, Any], name: str) -> str:
+    low, high = point[f"{name}_low"], point[f"{name}_high"]
+    return DASH if low is None or high is None else f"{low:,.1f} to {high:,.1f}"
+
+
 def table(points: Points) -> list[dict[str, Any]]:
     """A row a cell."""
     return [
@@ -126,6 +135,9 @@ def table(points: Points) -> list[dict[str, Any]]:
             "arm": p["arm"],
             "requests": p["load"],
             "tokens/s": p["tokens_per_s"],
+            "tokens/s, 95 %": _ends(p, "tokens_per_s"),
+            "one user": p["interactivity"],
+            "one user, 95 %": _ends(p, "interactivity"),
             **users(p),
             "tokens a step": p["ledger"]["tokens_per_step"],
             "repeats": p["repeats"],

@@ -11,10 +11,12 @@ _HELP = {
     "p95, ms": "Time for an output token, milliseconds: 95 % of tokens come faster.",
     "first, ms": "Time to the first token, milliseconds: the median.",
 }
+_REPEATS = "Over repeats, from three on."
 COLUMNS = {
     "arm": st.column_config.TextColumn(width="medium"),
     **{name: st.column_config.NumberColumn(format="%.1f", help=text) for name, text in _HELP.items()},
     "tokens a step": st.column_config.NumberColumn(format="%.2f", help="For a request that gains any."),
+    **{f"{name}, 95 %": st.column_config.TextColumn(help=_REPEATS) for name in ("tokens/s", "one user")},
     "95 %, watched": st.column_config.TextColumn(
         help="Holds at every round at once: look, and stop, whenever you like."
     ),

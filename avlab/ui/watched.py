@@ -80,4 +80,4 @@ def _engines(samples: Columns) -> None:
     rows = figures.engines(samples)
     if len(rows) > 1:
         st.markdown("#### Engines")
-        st.dataframe(rows, hide_index=True)
+        st.dataframe(rows, hide_index=True, placeholder=formats.DASH)
