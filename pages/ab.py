@@ -38,7 +38,7 @@ def draw() -> None:
         version = (shown.live, len(queries.rounds(con, shown.run)))  # only whole rounds count
         answer = host.feed(shown.run).as_of(("ab", slo), version, lambda: analyse(con, shown.run, slo))
     plan = answer["plan"]
-    length = f"{plan['length']:g} {plan['unit']}"
+    length = f"{plan['length']:g} {plan['unit'] if plan['length'] != 1 else plan['unit'][:-1]}"
     st.markdown(
         f"**{plan['design']}** · {len(plan['arms'])} arms, {requests(plan['concurrency'])}, blocks of {length} after "
         f"{plan['washout']} step{'s' if plan['washout'] != 1 else ''} of wash-out{ended(answer)}",
@@ -48,10 +48,12 @@ def draw() -> None:
         st.caption(ENGINES if shown.description["config"]["engines"] else WITHIN)
     if shown.live:
         progress(answer)
-    for sentence in answer["verdicts"]:
-        st.markdown(f"##### {sentence}" if sentence == answer["verdicts"][0] else sentence)
+    if again := [arm for arm in plan["arms"] if "#" in arm]:
+        st.caption(ab_setup.again_means(again))
+    for sentence in map(formats.unbroken, answer["verdicts"]):
+        st.markdown(f"##### {sentence}" if sentence == formats.unbroken(answer["verdicts"][0]) else sentence)
     for reason in answer["why"]:
-        st.warning(reason["text"], icon=":material/troubleshoot:")
+        st.warning(formats.unbroken(reason["text"]), icon=":material/troubleshoot:")
     chart(
         ab.ratios(answer), "ab-ratios", f"Ratio to {plan['baseline']}, round by round",
         "Line: estimate so far. Band: where the true ratio lies, with 95 %, at all rounds at once: you may stop as "
@@ -64,9 +66,10 @@ def draw() -> None:
         placeholder=formats.DASH,
     )
     st.caption(
-        f"{RATIO} *watched* holds however often you look; *planned* only for one look at the end of a planned number "
-        "of rounds. "
-        f"{errors_together(answer)} {until(answer)}"
+        formats.unbroken(
+            f"{RATIO} *watched* holds however often you look; *planned* only for one look at the end of a planned number "
+            f"of rounds. {errors_together(answer)} {until(answer)}"
+        )
     )
     reasons(answer)
 

@@ -36,6 +36,11 @@ def draw() -> None:
     verify = tables.verify if tables else None
     numbers = figure_numbers.headline(steps, feed.blocks)
     headline(numbers, requests)
+    if len(steps.get("step", ())) and not numbers["steps"]:
+        st.caption(
+            "Nothing that counts was served: these numbers leave learning, wash-out, windows and the playground out; the "
+            "charts show them."
+        )
     diagnose(steps, feed.blocks, verify)
     left, right = st.columns(2)
     with left:

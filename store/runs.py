@@ -118,17 +118,18 @@ def runs(con: duckdb.DuckDBPyConnection, deleted: bool = False) -> list[dict]:
     for run in answer:
         config = json.loads(run.pop("config"))
         arms = run.pop("arms")
-        run["policy"] = compared(run.pop("plan")) or (", ".join(arms) if arms else config.get("policy"))
+        plan = run.pop("plan")
+        run["policy"] = compared(plan) or (", ".join(arms) if arms else config.get("policy"))
         run["workload"] = run["workload"] or config.get("workload")
-        run["arrival"] = config.get("arrival")
+        run["arrival"] = arrival_of(config, plan)
         run["state"] = _state(run["state"], owned)
     return plain(answer)
 
 
 def describe(con: duckdb.DuckDBPyConnection, run: str) -> dict:
     """One run's description: run_id, state, reason, started, duration_s, kind, pid, target, drafter and their
-    hashes, K, code, config and machine (dicts), the cost_hash of its last cost profile, and `compared`, what its A/B or
-    frontier compares ("" without one). Raises UnknownRun.
+    hashes, K, code, config and machine (dicts), the cost_hash of its last cost profile, `compared`, what its A/B or
+    frontier compares ("" without one), and `arrival`, see `arrival_of`. Raises UnknownRun.
     """
     found = rows(
         con,
@@ -147,6 +148,7 @@ def describe(con: duckdb.DuckDBPyConnection, run: str) -> dict:
     answer["cost_hash"] = con.execute(sql, [run]).fetchall()[0][0]
     plan = con.execute("SELECT any_value(arms) FROM experiments WHERE run = ?::UUID", [run]).fetchall()
     answer["compared"] = compared(plan[0][0])
+    answer["arrival"] = arrival_of(answer["config"], plan[0][0])
     return plain(answer)
 
 
@@ -159,6 +161,12 @@ def compared(arms: str | None) -> str:
     if loads == {None}:
         return f"A/B of {', '.join(labels)}"
     return f"frontier of {', '.join(dict.fromkeys(map(unlabelled, labels)))} at {len(loads)} loads"
+
+
+def arrival_of(config: dict, arms: str | None) -> str | None:
+    """How requests arrive in a run of this configuration; a frontier (arms: JSON) has a load for each of its cells."""
+    loads = sorted({load for label in json.loads(arms or "[]") if (load := load_of(label))})
+    return f"closed:{', '.join(map(str, loads))}" if loads else config.get("arrival")
 
 
 def blocks(con: duckdb.DuckDBPyConnection, run: str) -> list[dict]:
@@ -202,8 +210,9 @@ def run_list(con: duckdb.DuckDBPyConnection) -> list[dict]:
     )
     for run in answer:
         config = json.loads(run.pop("config"))
-        run |= {name: config.get(name) for name in ("policy", "workload", "arrival")}
-        run["policy"] = compared(run.pop("arms")) or run["policy"]
+        arms = run.pop("arms")
+        run["policy"], run["workload"] = compared(arms) or config.get("policy"), config.get("workload")
+        run["arrival"] = arrival_of(config, arms)
         run["state"] = _state(run["state"], owned)
     return plain(answer)
 

@@ -121,7 +121,7 @@ def run_summary(con: duckdb.DuckDBPyConnection, run: str, arm: str | None = None
         "kind": described["kind"],
         "policy": arm or described["compared"] or ", ".join(arms) or config.get("policy"),
         "workload": next((b["workload"] for b in served if b["workload"]), config.get("workload")),
-        "arrival": config.get("arrival"),
+        "arrival": described["arrival"],
         "target": described["target"],
         "drafter": described["drafter"],
         "K": described["K"],

@@ -12,6 +12,7 @@ from avlab.figures import ab
 from avlab.figures import frontier as figures_frontier
 from avlab.report import report
 from avlab.ui import host
+from avlab.ui.formats import unbroken
 from store import queries
 
 
@@ -141,6 +142,7 @@ def test_an_ab_that_was_stopped_before_its_first_round_does_not_claim_to_run(tmp
         assert app.dataframe[0].value["95 %, watched"].tolist() == ["–", "baseline"]
         assert app.dataframe[0].proto.placeholder == "–"
         ended = analysed()
+        assert "these numbers leave learning, wash-out" in said(page("live", run))
     for draw in (ab.ratios, ab.ledger):
         assert "under way" in written(draw(running)) and "under way" not in written(draw(ended))
         assert "It ended before a round was complete" in written(draw(ended))
@@ -171,5 +173,37 @@ def test_a_frontier_that_was_stopped_says_how_far_it_came_and_how_sure_it_is(tmp
         app = page("frontier", run)
         assert not app.exception
         assert f"Stopped, with {done} of 400 cells measured: the same form goes on from there." in said(app)
+        assert "closed:1, 4 ·" in said(app)  # the head of the page
         table = app.dataframe[0].value
         assert all(" to " in each for name in ("tokens/s", "one user") for each in table[f"{name}, 95 %"])
+
+
+def test_arms_and_loads_are_looked_at_where_they_are_typed(tmp_path):
+    with opened(tmp_path / "lab.duckdb") as lab:
+        app = page("ab")
+        app.multiselect(key="ab-arms").set_value(["fixed:5", "nonsense"]).run()
+        assert "there is no policy 'nonsense'" in said(app).replace("\\", "") and not app.main.error
+        app = press(app, "Start the A/B")
+        assert "there is no policy 'nonsense'" in app.main.error[0].value
+        app.multiselect(key="ab-arms").set_value(["fixed:0", "none"]).run()
+        assert "none#2 is none once more (fixed:0 is none): equal arms" in said(app)
+        app = page("frontier")
+        app.multiselect(key="frontier-loads").set_value(["4", "24", "1"]).run()
+        assert "21 cells, each served 3 times" in said(app)
+        app.multiselect(key="frontier-loads").set_value(["4", "0"]).run()
+        assert "A load is '0': give a whole number from 1 to 4,096." in said(app).replace("\\", "")
+        app = press(app, "Start the frontier")
+        assert app.main.error[0].value.startswith("A load is '0'") and not lab.supervisor.status().alive
+
+
+def test_percent_signs_stay_with_their_numbers_and_no_ratio_is_below_nothing():
+    said = "adaptive is 12 % [8, 16] faster; between −3 and +30 %; ± 2 % of 5 %."
+    assert unbroken(said) == said.replace(" %", "\u00a0%")
+    by_round = {f"{name}_by_round": [0.05, 3.0] for name in ("low", "estimate", "high", "ratio")}
+    result = {"arm": "none", "rounds": 2, "low": 0.01, "high": 3.0, **by_round}
+    answer = {
+        "plan": {"baseline": "fixed:5", "arms": ["fixed:5", "none"]},
+        "results": [result],
+        "state": "running",
+    }
+    assert ab.ratios(answer).layout.yaxis.range[0] == -100

@@ -24,6 +24,7 @@ FATES = (
     ("rejected", "verified in vain", palette.REJECTED),
     ("trimmed", "drafted in vain", palette.SCHEDULED),
 )
+NOTHING = -100.0  # percent: no ratio is below 0
 MOST_TICKS = 12  # rounds that are each named under the chart
 LEAST = f"an interval needs at least {least_rounds()}"
 
@@ -102,7 +103,7 @@ def _range(results: list[Mapping[str, Any]]) -> list[float]:
         ]
     known = [value for value in seen if np.isfinite(value)]
     room = 0.25 * (max(known) - min(known)) + 1.0
-    return [min(known) - room, max(known) + room]
+    return [max(min(known) - room, NOTHING), max(known) + room]
 
 
 def ledger(answer: Mapping[str, Any]) -> go.Figure:

@@ -1,9 +1,13 @@
 """The form that sets an A/B up and starts it."""
 
+import contextlib
+from collections.abc import Sequence
+
 import streamlit as st
 
-from avlab.config import RunConfig
+from avlab.config import ConfigError, RunConfig
 from avlab.experiments.plan import DECIDED, DEFAULT_BLOCKS, DESIGNS, MOST_ROUNDS, make_plan
+from avlab.policies import PolicyError, labels, unlabelled
 from avlab.ui import host, settings, shown
 from avlab.ui.refusals import refusals
 from avlab.ui.typed import Fields
@@ -47,6 +51,9 @@ def _arms(fields: Fields) -> tuple[list[str], str | None, int, int]:
         "Arms", known, default=["adaptive", "fixed:5", "none"], key="ab-arms", accept_new_options=True,
         help="Policies to compare. Type others, such as fixed:1 or verify:3.",
     )  # fmt: skip
+    fields.arms(st, arms, draft_positions())
+    if twice := said_twice(arms):
+        st.caption(twice)
     left, middle, right = st.columns(3)
     baseline = left.selectbox(
         "Baseline", arms, index=_first_fixed(arms), key="ab-baseline", help="What ratios are against."
@@ -79,6 +86,28 @@ def _blocks(fields: Fields) -> tuple[str, str, int, int]:
         help="What each adaptive arm serves before the first round, so that it does not begin knowing nothing.",
     )  # fmt: skip
     return design, block, washout, learn
+
+
+def draft_positions() -> int | None:
+    """K of this browser's settings; None where it is the drafter's, or the settings are wrong."""
+    with contextlib.suppress(ConfigError):
+        return base_config().K
+    return None
+
+
+def said_twice(arms: Sequence[str]) -> str:
+    """What becomes of policies that stand there twice, under whatever name; "" where none does."""
+    with contextlib.suppress(PolicyError):
+        again = [label for label in labels(arms) if "#" in label]
+        return again_means(again) if again else ""
+    return ""
+
+
+def again_means(again: Sequence[str]) -> str:
+    """What labels such as none#2 mean, in a sentence."""
+    which = ", ".join(f"{label} is {unlabelled(label)} once more" for label in again)
+    zero = " (fixed:0 is none)" if any(unlabelled(label) == "none" for label in again) else ""
+    return f"{which}{zero}: equal arms that are compared show the noise."
 
 
 def base_config() -> RunConfig:

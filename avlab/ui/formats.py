@@ -1,6 +1,7 @@
 """Numbers and times as people read them; a dash where there is none."""
 
 import math
+import re
 from datetime import datetime
 
 DASH = "–"
@@ -16,6 +17,11 @@ def number(value: float | None, digits: int = 3, unit: str = "") -> str:
 def share(value: float | None) -> str:
     """A share as a percentage."""
     return DASH if value is None or not math.isfinite(value) else f"{value:.1%}".replace("%", " %")
+
+
+def unbroken(text: str) -> str:
+    """A sentence whose numbers stay in one line with their % sign."""
+    return re.sub(r"(?<=[\d\]…]) %", "\u00a0%", text)
 
 
 def seconds(value: float | None) -> str:

@@ -6,7 +6,7 @@ import streamlit as st
 from avlab.experiments.frontier import make_frontier
 from avlab.experiments.plan import FRONTIER_ARMS, FRONTIER_LOADS
 from avlab.ui import host, settings, shown
-from avlab.ui.ab_setup import MOST_LEARNING, base_config
+from avlab.ui.ab_setup import MOST_LEARNING, MOST_REQUESTS, base_config, draft_positions
 from avlab.ui.refusals import refusals
 from avlab.ui.typed import Fields
 from avlab.workers.messages import Experiment
@@ -25,11 +25,15 @@ def form() -> None:
         arms = st.multiselect(
             "Arms", known, default=list(FRONTIER_ARMS), key="frontier-arms", accept_new_options=True
         )
-        loads = st.multiselect(
-            "Requests under way", FRONTIER_LOADS, default=FRONTIER_LOADS, key="frontier-loads"
-        )
-        left, middle, right = st.columns(3)
         fields = Fields()
+        fields.arms(st, arms, draft_positions())
+        offered = [str(load) for load in FRONTIER_LOADS]
+        chosen = st.multiselect(
+            "Requests under way", offered, default=offered, key="frontier-loads", accept_new_options=True,
+            help="Loads. Type others, such as 24.",
+        )  # fmt: skip
+        loads = fields.wholes(st, chosen, "A load", 1, MOST_REQUESTS)
+        left, middle, right = st.columns(3)
         repeats = fields.whole(
             left, "Repeats", 1, MOST_REPEATS, 3, key="frontier-repeats", help="Error bars come from them."
         )
@@ -43,7 +47,11 @@ def form() -> None:
             "drift favours no arm. Stop whenever you like: the same form goes on where it was stopped."
         )
         if st.button(
-            "Start", type="primary", key="frontier-start", icon=":material/play_arrow:", disabled=busy
+            "Start the frontier",
+            type="primary",
+            key="frontier-start",
+            icon=":material/play_arrow:",
+            disabled=busy,
         ):
             with refusals():
                 fields.check()

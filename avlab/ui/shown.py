@@ -165,7 +165,7 @@ def _line(shown: Shown) -> None:
         parts = [
             f"**{about['compared'] or config.get('policy')}**",
             f"{config.get('workload')}",
-            arrival_shown(config.get("arrival"), config.get("workload")),
+            arrival_shown(about["arrival"], config.get("workload")),
             f"temperature {config.get('temperature', 1.0):g}",
         ]
     parts += [

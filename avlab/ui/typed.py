@@ -6,12 +6,13 @@ else than it shows.
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import streamlit as st
 
 from avlab.config import ConfigError
+from avlab.policies import Arm, PolicyError
 
 Number = TypeVar("Number", int, float)
 Parse = Callable[[str, str, Number, Number], Number]
@@ -71,6 +72,25 @@ class Fields:
         """The same for any number."""
         return self._field(number, place, name, least, most, default, more)
 
+    def wholes(self, place: Any, texts: Sequence[str], name: str, least: int, most: int) -> list[int]:
+        """Those of several texts that are whole numbers in bounds, ascending, each once."""
+        found: set[int] = set()
+        for text in texts:
+            try:
+                found.add(whole(text, name, least, most))
+            except ConfigError as error:
+                self._say(place, error.sentences)
+        return sorted(found)
+
+    def arms(self, place: Any, arms: Sequence[str], K: int | None) -> Sequence[str]:
+        """These policies, as they are; what is wrong with one is said at once. K: draft positions, where known."""
+        for arm in dict.fromkeys(arms):
+            try:
+                Arm.parse(arm, K)
+            except PolicyError as error:
+                self._say(place, [str(error)])
+        return arms
+
     @property
     def wrong(self) -> bool:
         """Whether a field is wrong."""
@@ -90,9 +110,13 @@ class Fields:
         try:
             return parse(text, name, least, most)
         except ConfigError as error:
-            self._wrong += error.sentences
-            place.markdown(f":red[:material/error: {_as_it_stands(str(error))}]")
+            self._say(place, error.sentences)
             return default
+
+    def _say(self, place: Any, sentences: list[str]) -> None:
+        self._wrong += sentences
+        for sentence in sentences:
+            place.markdown(f":red[:material/error: {_as_it_stands(sentence)}]")
 
 
 def text_of(key: str) -> str:

@@ -45,6 +45,7 @@ def form(line: ServeLine | None) -> None:
     )
     left, middle, right, last = st.columns((2, 1, 1, 1), vertical_alignment="bottom")
     arms = left.text_input("Compare", "", key="vllm-arms", placeholder="for an A/B: adaptive,verify:3")
+    fields.arms(left, [arm for arm in arms.split(",") if arm.strip()], None)
     rounds = fields.whole(middle, "Rounds", 1, MOST_ROUNDS, 30, key="vllm-rounds")
     requests = fields.whole(
         right, "Requests", 1, MOST_REQUESTS, 16, key="vllm-requests", help="Under way, in an A/B."

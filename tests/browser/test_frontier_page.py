@@ -19,12 +19,12 @@ def cells(page, at_least):
 def test_a_frontier_fills_is_stopped_and_goes_on(dashboard, page):
     page.goto(dashboard.url)
     page.get_by_role("link", name="Frontier").click()
-    page.get_by_role("button", name="Start", exact=True).last.wait_for()
+    page.get_by_role("button", name="Start the frontier").wait_for()
     for label, value in (("Cell", "5steps"), ("Learning (steps)", "5"), ("Repeats", "3")):
         field = page.get_by_test_id("stMain").get_by_label(label, exact=True)
         field.fill(value)
         field.press("Enter")
-    start = page.get_by_test_id("stMain").get_by_role("button", name="Start", exact=True)
+    start = page.get_by_test_id("stMain").get_by_role("button", name="Start the frontier")
     start.click()
     few = cells(page, 2)
     before = cells(page, few + 1)
