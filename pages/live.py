@@ -38,8 +38,8 @@ def draw() -> None:
     headline(numbers, requests)
     if len(steps.get("step", ())) and not numbers["steps"]:
         st.caption(
-            "Nothing that counts was served: these numbers leave learning, wash-out, windows and the playground out; the "
-            "charts show them."
+            "Nothing that counts was served: learning, wash-out, windows and the playground are left out of these "
+            "numbers, and drawn in the charts."
         )
     diagnose(steps, feed.blocks, verify)
     left, right = st.columns(2)
