@@ -4,7 +4,7 @@ import streamlit as st
 
 from avlab.experiments.analysis import analyse
 from avlab.experiments.plan import DESIGNS
-from avlab.experiments.words import RATIO, errors_together, requests, rounds, until
+from avlab.experiments.words import RATIO, blocks_of, errors_together, requests, until
 from avlab.figures import ab
 from avlab.ui import ab_setup, experiment_columns, formats, host, transfer
 from avlab.ui.chart import chart
@@ -38,10 +38,8 @@ def draw() -> None:
         version = (shown.live, len(queries.rounds(con, shown.run)))  # only whole rounds count
         answer = host.feed(shown.run).as_of(("ab", slo), version, lambda: analyse(con, shown.run, slo))
     plan = answer["plan"]
-    length = f"{plan['length']:g} {plan['unit'] if plan['length'] != 1 else plan['unit'][:-1]}"
     st.markdown(
-        f"**{plan['design']}** · {len(plan['arms'])} arms, {requests(plan['concurrency'])}, blocks of {length} after "
-        f"{plan['washout']} step{'s' if plan['washout'] != 1 else ''} of wash-out{ended(answer)}",
+        f"**{plan['design']}** · {len(plan['arms'])} arms, {requests(plan['concurrency'])}, {blocks_of(plan)}",
         help=DESIGNS[plan["design"]],
     )
     if shown.description["kind"] == VllmConfig.kind:
@@ -50,8 +48,8 @@ def draw() -> None:
         progress(answer)
     if again := [arm for arm in plan["arms"] if "#" in arm]:
         st.caption(ab_setup.again_means(again))
-    for sentence in map(formats.unbroken, answer["verdicts"]):
-        st.markdown(f"##### {sentence}" if sentence == formats.unbroken(answer["verdicts"][0]) else sentence)
+    for place, sentence in enumerate(map(formats.unbroken, answer["verdicts"])):
+        st.markdown(sentence if place else f"##### {sentence}")
     for reason in answer["why"]:
         st.warning(formats.unbroken(reason["text"]), icon=":material/troubleshoot:")
     chart(
@@ -67,19 +65,11 @@ def draw() -> None:
     )
     st.caption(
         formats.unbroken(
-            f"{RATIO} *watched* holds however often you look; *planned* only for one look at the end of a planned number "
-            f"of rounds. {errors_together(answer)} {until(answer)}"
+            f"{RATIO} *watched* holds however often you look; *planned* only for one look at the end of a planned "
+            f"number of rounds. {errors_together(answer)} {until(answer)}"
         )
     )
     reasons(answer)
-
-
-def ended(answer: dict) -> str:
-    """How far it came, where it has ended."""
-    if shown.live:
-        return ""
-    how = "" if answer["state"] == "finished" else f"{answer['state']} after "
-    return f" · {how}{answer['rounds']} of {rounds(answer['plan']['rounds'])}"
 
 
 def progress(answer: dict) -> None:
