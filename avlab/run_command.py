@@ -7,14 +7,16 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from avlab import terminal
 from avlab.config import ConfigError, RunConfig, Traffic, default_database
-from avlab.guest import Remote
 from avlab.workers.kinds import Config
+
+if TYPE_CHECKING:
+    from avlab.guest import Remote
 
 LOOK_SECONDS = 0.3
 DEFAULT_SECONDS = 60.0  # how long `run` serves when no limit is given
@@ -49,6 +51,7 @@ def serve(config: Config, as_json: bool, show: Callable[[dict[str, Any]], None])
 def opened(config: Config, plan: Any = None) -> "Iterator[Local | Remote]":
     """A run that was just started: in a lab of our own, or in the one that holds the database."""
     from avlab.checks import check
+    from avlab.guest import Remote
     from avlab.lab import Lab
     from avlab.reach import here_or_there
 

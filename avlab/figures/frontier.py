@@ -13,14 +13,9 @@ from avlab.ui.formats import DASH
 
 Points = Sequence[Mapping[str, Any]]
 COLOURS = (*palette.RUNS, palette.PHASES["draft"], palette.BONUS, palette.REJECTED)
-SYMBOLS = (
-    "circle",
-    "square",
-    "diamond",
-    "triangle-up",
-    "cross",
-)  # one more each time the colours are used up
-DASHES = ("dot", "dash", "dashdot", "longdash", "longdashdot")  # of published arms, likewise
+# the next symbol, and for published arms the next dash, each time the colours are used up
+SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross")
+DASHES = ("dot", "dash", "dashdot", "longdash", "longdashdot")
 FAINT = 0.3  # of dominated points
 
 
@@ -67,10 +62,8 @@ def frontier(
         )  # fmt: skip
     axis = {"type": "log", "dtick": "D2"} if logarithmic else {"rangemode": "tozero"}
     figure.update_layout(xaxis={"showgrid": True, **axis}, yaxis=axis)
-    if logarithmic:
-        figure.update_layout(
-            uirevision="logarithmic"
-        )  # a zoom of the other axes means something else on these
+    if logarithmic:  # a zoom of the other axes means something else on these
+        figure.update_layout(uirevision="logarithmic")
     return figure
 
 
