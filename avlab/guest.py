@@ -108,9 +108,9 @@ class Remote:
                 return None
             if state != "finished":
                 sentence = f"the run is {state}: {show} has it."
-        error = sentence and f"The lab that served run {self.run} has ended, and {sentence}"
+        said = sentence and f"The lab that served run {self.run} has ended, and {sentence}"
         outcome = "done" if state == "finished" else state
-        status = {"run": self.run, "state": "ended", "outcome": outcome, "error": error, "log": ()}
+        status = {"run": self.run, "state": "ended", "outcome": outcome, "error": said, "log": ()}
         return {"status": status, "tally": tally}
 
     def _where(self) -> str:
