@@ -25,7 +25,7 @@ def objective() -> None:
             budget.objective_curve(step, tables, scale, other), "objective", "Expected tokens a second by budget",
             "The peak is the budget worth taking. The engine takes it from the estimates of the step before, so that "
             "no draw decides whether it is verified; its choice (dotted) may lie beside this step's peak. Where a step "
-            "also computes prompts, +depth takes fewer than the peak: a long step makes drafts look cheap.",
+            "also computes prompts, +depth may take fewer than the peak: a long step makes drafts look cheap.",
         )  # fmt: skip
     with right:
         chart(

@@ -58,7 +58,7 @@ def laid(points: list[dict]) -> tuple[list[dict], bool, str]:
     )  # fmt: skip
     load = right.selectbox(
         "Laid on ours at", shared, key="anchor", format_func=requests,
-        help="Requests under way, of the arm none: there the two meet. The lowest that both have, unless you choose.",
+        help="Requests under way, of the arm none: there the two meet. At first the lowest that both have.",
     )  # fmt: skip
     told = (
         f" Hollow points on broken lines: published, scaled so that its none with {requests(load)} lies on ours. Only "

@@ -12,13 +12,13 @@ from avlab.ui.typed import number, whole
 PROJECT = Path(__file__).parents[1]
 
 
-@pytest.mark.parametrize("text", ["5000", "0", "-3", "30.5", "thirty", "1e3", "1e400", "nan", "", " "])
+@pytest.mark.parametrize("text", ["5000", "0", "-3", "30.5", "thirty", "1e3", "1e400", "nan", "1_0", "", " "])
 def test_what_is_no_whole_number_in_bounds_is_a_sentence(text):
     with pytest.raises(ConfigError, match=r"^Rounds is .*: give a whole number from 1 to 2,000\.$"):
         whole(text, "Rounds", 1, 2000)
 
 
-@pytest.mark.parametrize("text", ["10.1", "-0.1", "nan", "inf", "0,5", "warm", ""])
+@pytest.mark.parametrize("text", ["10.1", "-0.1", "nan", "inf", "0,5", "1_0", "warm", ""])
 def test_what_is_no_number_in_bounds_is_a_sentence(text):
     with pytest.raises(ConfigError, match=r"^Temperature is .*: give a number from 0 to 10\.$"):
         number(text, "Temperature", 0.0, 10.0)

@@ -5,6 +5,7 @@ import streamlit as st
 
 from avlab.experiments.frontier import make_frontier
 from avlab.experiments.plan import FRONTIER_ARMS, FRONTIER_LOADS
+from avlab.experiments.words import counted
 from avlab.ui import host, settings, shown
 from avlab.ui.ab_setup import MOST_LEARNING, MOST_REQUESTS, base_config, draft_positions
 from avlab.ui.refusals import refusals
@@ -43,8 +44,8 @@ def form() -> None:
             help="What each adaptive cell serves before the first repeat.",
         )  # fmt: skip
         st.caption(
-            f"{len(arms) * len(loads)} cells, each served {repeats} times, afresh and in random order, so that "
-            "drift favours no arm. Stop whenever you like: the same form goes on where it was stopped."
+            f"{counted(len(arms) * len(loads), 'cell')}, each served {counted(repeats, 'time')}, afresh and in random "
+            "order, so that drift favours no arm. Stop whenever you like: the same form goes on where it was stopped."
         )
         if st.button(
             "Start the frontier",

@@ -21,7 +21,7 @@ Parse = Callable[[str, str, Number, Number], Number]
 def whole(text: str, name: str, least: int, most: int) -> int:
     """A whole number from `least` to `most`. Raises ConfigError."""
     try:
-        value = int(text)
+        value = int(_plain(text))
     except ValueError:
         value = least - 1
     if not least <= value <= most:
@@ -32,12 +32,19 @@ def whole(text: str, name: str, least: int, most: int) -> int:
 def number(text: str, name: str, least: float, most: float) -> float:
     """A number from `least` to `most`. Raises ConfigError."""
     try:
-        value = float(text)
+        value = float(_plain(text))
     except ValueError:
         value = math.nan
     if not least <= value <= most:
         raise ConfigError([f"{_said(name, text)} give a number from {least:,g} to {most:,g}."])
     return value
+
+
+def _plain(text: str) -> str:
+    """The text, unless it is what Python alone takes for a number, such as 1_0. Raises ValueError."""
+    if "_" in text:
+        raise ValueError(text)
+    return text
 
 
 def _text(value: float | None) -> str:
@@ -82,14 +89,13 @@ class Fields:
                 self._say(place, error.sentences)
         return sorted(found)
 
-    def arms(self, place: Any, arms: Sequence[str], K: int | None) -> Sequence[str]:
-        """These policies, as they are; what is wrong with one is said at once. K: draft positions, where known."""
+    def arms(self, place: Any, arms: Sequence[str], K: int | None) -> None:
+        """Say at once what is wrong with one of these policies. K: draft positions, where known."""
         for arm in dict.fromkeys(arms):
             try:
                 Arm.parse(arm, K)
             except PolicyError as error:
                 self._say(place, [str(error)])
-        return arms
 
     @property
     def wrong(self) -> bool:
