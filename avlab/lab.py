@@ -37,12 +37,8 @@ from store.recorder import Recorder
 PATIENCE = 2.0  # seconds to wait for a reader that has the file open for a moment
 CHANGE_SECONDS = 3.0  # that a change waits for the worker's answer: a step, or one with a long prompt
 COMPARING = "An A/B or a frontier is running, and its plan decides what is served: stop it first."
-REFUSALS = (
-    "policy",
-    "workload",
-    "window",
-    "attach",
-)  # kinds of the events by which a worker refuses a change
+ENDED = "The run ended before its worker could do that."
+REFUSALS = ("policy", "workload", "window", "attach")  # kinds of events by which a worker refuses a change
 
 
 class Lab:
@@ -64,10 +60,8 @@ class Lab:
         self.tally, self.tape = Tally(), Tape()  # of the last run that was started
         self._turn = threading.Lock()  # held while a run takes the place of the one before
         self._plan: m.Experiment | None = None  # of the last run
-        self.traffic = (
-            "",
-            "",
-        )  # workload and arrival in force; "" for those that a plan changes, or nobody knows
+        # workload and arrival in force; "" for those that a plan changes, or nobody knows
+        self.traffic = ("", "")
         self._changing, self._answered, self._refusal = threading.Lock(), threading.Event(), ""
         self._on_frame, self._hospitable = on_frame, hospitable
         self.database = _open(Path(path))
@@ -139,7 +133,8 @@ class Lab:
     def change(self, command: m.SetPolicy | m.SetWorkload | m.Window) -> None:
         """Have the worker serve otherwise from its next step on. Raises WorkerError where it cannot or will not.
 
-        Waits a moment for its answer; a worker that says nothing meanwhile does it later.
+        Waits a moment for its answer; a worker that says nothing meanwhile does it later, or refuses it in the run's
+        events alone.
         """
         with self._changing:
             if self.comparing:
@@ -147,8 +142,11 @@ class Lab:
             self._refusal = ""
             self._answered.clear()
             self.supervisor.send(command)
-            if self._answered.wait(CHANGE_SECONDS) and self._refusal:
+            heard = self._answered.wait(CHANGE_SECONDS)
+            if self._refusal:
                 raise WorkerError(self._refusal)
+            if not heard and not self.supervisor.status().alive:
+                raise WorkerError(ENDED)
             if isinstance(command, m.SetWorkload):
                 self.traffic = (command.workload, command.arrival)
 
@@ -262,7 +260,7 @@ class Lab:
             return None
 
     def _hear(self, frame: m.Frame) -> None:
-        """Whether a frame answers a change: a block begins, or an event refuses it."""
+        """Note the answer to a change: a block begins, or an event refuses it."""
         match frame:
             case m.Event(level="warning", kind=kind, text=text) if kind in REFUSALS:
                 self._refusal = text

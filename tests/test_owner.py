@@ -1,6 +1,8 @@
 """Whoever holds a database answers for it, to this user alone."""
 
+import contextlib
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -166,3 +168,19 @@ def test_another_process_asks_the_lab(tmp_path):
         folder = tmp_path / "exported"
         assert other("export", f'{{"run": "last", "folder": "{folder}"}}').returncode == 0
         assert (folder / "steps.parquet").is_file()
+
+
+def test_a_suspended_owner_is_there_though_it_takes_no_more_connections(tmp_path):
+    path = tmp_path / "owner.sock"
+    with contextlib.ExitStack() as stack:
+        suspended = stack.enter_context(socket.socket(socket.AF_UNIX))
+        suspended.bind(str(path))
+        suspended.listen(1)
+        with contextlib.suppress(BlockingIOError):
+            for _ in range(10):
+                asker = stack.enter_context(socket.socket(socket.AF_UNIX))
+                asker.setblocking(False)
+                asker.connect(str(path))
+        began = time.monotonic()
+        assert module._listens(path) and time.monotonic() - began < 5
+    assert not module._listens(path)

@@ -64,3 +64,13 @@ def test_what_a_worker_refuses_is_said_where_it_was_asked_for(tmp_path):
         next(button for button in app.button if button.label == "Switch policy").click().run()
         assert "The policy stays as it was" in app.session_state["refused"]  # which the sidebar shows
         lab.stop()
+
+
+def test_a_change_of_a_run_that_ends_meanwhile_is_not_taken_for_done(tmp_path, monkeypatch):
+    with opened(tmp_path / "lab.duckdb") as lab:
+        lab.run({"workload": "code", "K": 4, "max_new_tokens": 40, "arrival": "closed:4"})
+        until(lambda: steps_of(lab) > 20)
+        monkeypatch.setattr(lab.supervisor, "send", lambda command: lab.stop())
+        with pytest.raises(WorkerError, match="The run ended before its worker could do that"):
+            lab.change(SetWorkload("verse", "closed:2"))
+        assert lab.traffic == ("code", "closed:4")

@@ -269,7 +269,7 @@ def read_frontier(text: str) -> list[dict[str, Any]]:
     if not numbered:
         raise FrontierFileError(f"The CSV is empty: {NEEDS}.")
     rows = csv.reader((line for _, line in numbered), skipinitialspace=True)
-    found: list[dict[str, Any]] = []
+    found: dict[tuple[str, int], dict[str, Any]] = {}
     try:
         names = [name.strip() for name in next(rows)]
         if lacking := [name for name in COLUMNS if name not in names]:
@@ -278,18 +278,18 @@ def read_frontier(text: str) -> list[dict[str, Any]]:
             row = dict(zip(names, (cell.strip() for cell in cells), strict=False))
             try:
                 point = _published_point(row)
-                if any((p["arm"], p["load"]) == (point["arm"], point["load"]) for p in found):
+                if (point["arm"], point["load"]) in found:
                     raise ValueError(f"{point['arm']} with concurrency {point['load']} stands there twice")
             except ValueError as error:
                 raise FrontierFileError(
                     f"The CSV is wrong in line {numbered[rows.line_num - 1][0]}: {error}."
                 ) from None
-            found.append(point)
+            found[point["arm"], point["load"]] = point
     except csv.Error as error:
         raise FrontierFileError(f"The CSV cannot be read ({error}): {NEEDS}.") from None
-    if not any(point["arm"] == "none" for point in found):
+    if not any(arm == "none" for arm, _ in found):
         raise FrontierFileError("The CSV has no points of the arm none, by which it could be scaled.")
-    return found
+    return list(found.values())
 
 
 def _published_point(row: Mapping[str, str]) -> dict[str, Any]:

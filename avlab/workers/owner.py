@@ -206,10 +206,13 @@ def _await(wire: zmq.Socket, path: Path) -> Any:
 
 
 def _listens(path: Path) -> bool:
-    """Whether a process is behind a socket."""
+    """Whether a process is behind a socket, be it one that is suspended and takes no more connections."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
         try:
             probe.connect(str(path))
+        except BlockingIOError:
+            return True
         except OSError:
             return False
     return True
