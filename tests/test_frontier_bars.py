@@ -154,6 +154,15 @@ def test_later_rounds_leave_out_what_the_first_showed_to_be_slower():
     assert [tables[0].rows[0][7], tables[1].rows[0][7]] == [8, 4]  # vLLM's rule has the first rounds only
 
 
+def test_a_length_that_was_left_out_is_compared_within_the_rounds_that_had_it():
+    """The machine is ten times slower in later rounds, which lengths that were left out have not seen."""
+    first = {arm: np.full(3, 50.0) for arm in ARMS} | {DEPTH: np.full(3, 120.0), "none": np.full(3, 110.0)}
+    later = {DEPTH: np.full(3, 12.0), "none": np.full(3, 10.0)}
+    found = frontier.sorted_out(blocks_of(4, first) + blocks_of(4, later, run="b"), ARMS)
+    assert found[4].point(DEPTH)["tokens_per_s"] < 40 < found[4].point("fixed:1")["tokens_per_s"]
+    assert frontier.beaten(found) == ([], [])
+
+
 def test_a_single_repeat_shows_no_length_to_be_slower():
     found = whole_repeats(blocks_of(4, {arm: [rate[0]] for arm, rate in rates_of(1.0).items()}), ARMS)
     assert near_best(found[4]) == list(FIXED)

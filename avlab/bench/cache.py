@@ -27,6 +27,7 @@ MEASURED = (
 SHARED = (
     "__init__",
     "base",
+    "repeats",
     "rounds",
     "lab",
     "product",

@@ -1,16 +1,17 @@
 """The form that sets an A/B up and starts it."""
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import streamlit as st
 
 from avlab.config import ConfigError, RunConfig
-from avlab.experiments.plan import DECIDED, DEFAULT_BLOCKS, DESIGNS, MOST_ROUNDS, make_plan
+from avlab.experiments.plan import DECIDED, DEFAULT_BLOCKS, DESIGNS, MOST_ROUNDS, make_plan, notes
 from avlab.policies import PolicyError, labels, unlabelled
 from avlab.ui import host, settings, shown
 from avlab.ui.refusals import refusals
 from avlab.ui.typed import Fields
+from avlab.workers.messages import Experiment
 from store import queries
 
 MOST_REQUESTS, MOST_LEARNING = 4096, 100_000
@@ -30,14 +31,14 @@ def form() -> None:
         st.caption(
             f"Traffic: {workload}, temperature {temperature:g}, and all else as in Settings (sidebar)."
         )
+        planned = arms, baseline, concurrency, rounds, design, block, washout, learn
+        say_notes(lambda: make_plan(base_config(), *planned))
         if st.button(
             "Start the A/B", type="primary", key="ab-start", icon=":material/play_arrow:", disabled=busy
         ):
             with refusals():
                 fields.check()
-                config, plan = make_plan(
-                    base_config(), arms, baseline, concurrency, rounds, design, block, washout, learn
-                )
+                config, plan = make_plan(base_config(), *planned)
                 shown.start(config, plan)
                 st.rerun()
         if busy:
@@ -86,6 +87,13 @@ def _blocks(fields: Fields) -> tuple[str, str, int, int]:
         help="What each adaptive arm serves before the first round, so that it does not begin knowing nothing.",
     )  # fmt: skip
     return design, block, washout, learn
+
+
+def say_notes(make: Callable[[], tuple[RunConfig, Experiment]]) -> None:
+    """What a reader should know of the plan that stands in the form; nothing while that cannot be served."""
+    with contextlib.suppress(ConfigError):
+        for note in notes(make()[1]):
+            st.caption(note)
 
 
 def draft_positions() -> int | None:

@@ -7,7 +7,7 @@ from avlab.experiments.frontier import make_frontier
 from avlab.experiments.plan import FRONTIER_ARMS, FRONTIER_LOADS
 from avlab.experiments.words import counted
 from avlab.ui import host, settings, shown
-from avlab.ui.ab_setup import MOST_LEARNING, MOST_REQUESTS, base_config, draft_positions
+from avlab.ui.ab_setup import MOST_LEARNING, MOST_REQUESTS, base_config, draft_positions, say_notes
 from avlab.ui.refusals import refusals
 from avlab.ui.typed import Fields
 from avlab.workers.messages import Experiment
@@ -47,6 +47,7 @@ def form() -> None:
             f"{counted(len(arms) * len(loads), 'cell')}, each served {counted(repeats, 'time')}, afresh and in random "
             "order, so that drift favours no arm. Stop whenever you like: the same form goes on where it was stopped."
         )
+        say_notes(lambda: make_frontier(base_config(), arms, loads, repeats, block, learn=learn))
         if st.button(
             "Start the frontier",
             type="primary",

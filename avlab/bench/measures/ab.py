@@ -24,25 +24,25 @@ def bars_at(requests: int) -> tuple[Bar, ...]:
     )
 
 
-def measure_at(requests: int) -> Callable[[Context], Result]:
+def measure_at(load: int) -> Callable[[Context], Result]:
     """The measure at one load."""
 
     def measure(context: Context) -> Result:
         from avlab.bench.product import product
         from avlab.experiments.analysis import analyse
 
-        block, learn, rounds = context.pick(("0.5s", 10, 3), ("1s", learning_steps(requests), 200))
-        with product(context, f"ab-{requests}") as served:
+        block, learn, most = context.pick(("0.5s", 10, 3), ("1s", learning_steps(load), 200))
+        with product(context, f"ab-{load}") as served:
             baseline = f"fixed:{min(FIXED, served.config.K)}"
             arms = ["adaptive", DEPTH, baseline, "fixed:1", "none"]
-            load = min(requests, served.config.slots)
             if not served.experiments():
                 plain = served.config.changed(policy="none")
-                config, plan = make_plan(plain, arms, baseline, load, rounds, block=block, learn=learn)
-                served.serve(config, plan, LIMIT, f"A/B at {load} requests")
+                under_way = min(load, served.config.slots)
+                config, plan = make_plan(plain, arms, baseline, under_way, most, block=block, learn=learn)
+                served.serve(config, plan, LIMIT, f"A/B at {requests(under_way)}")
             answer = served.query(analyse, served.experiments()[0])
         found = {result["arm"]: result["ratio"] for result in answer["results"]}
-        values = {f"ab-{requests}": found["adaptive"], f"ab-{requests}-depth": found[DEPTH]}
+        values = {f"ab-{load}": found["adaptive"], f"ab-{load}-depth": found[DEPTH]}
         return Result(values, tables_of(answer), notes_of(answer))
 
     return measure

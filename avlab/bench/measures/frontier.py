@@ -35,8 +35,8 @@ SHARES = {
     1: Share("1s", 390.0),
 }
 LOADS = tuple(sorted(SHARES))
-LIMIT = sum(share.seconds for share in SHARES.values())  # seconds; after it no load is begun
-FIRST, LEAST = 8, 3  # rounds of all arms; LEAST are served even where the load's seconds are over
+LIMIT = sum(share.seconds for share in SHARES.values())  # seconds
+FIRST, LEAST = 8, 3  # rounds of all arms; LEAST are served even where all seconds are over
 MOST = 400  # rounds in all
 SHORT = 20.0  # seconds left of a share that are not worth another start
 PAIRED = (
@@ -71,7 +71,11 @@ class Load(NamedTuple):
 
     def point(self, arm: str) -> dict[str, float]:
         """As `Repeats.point`, of as many rounds as have the arm."""
-        return (self.close if arm in self.close.arms else self.first).point(arm)
+        return self.holding(arm).point(arm)
+
+    def holding(self, arm: str) -> Repeats:
+        """The more rounds of the two that have the arm."""
+        return self.close if arm in self.close.arms else self.first
 
 
 def measure(context: Context) -> Result:
@@ -159,11 +163,12 @@ def judged(found: Mapping[int, Load]) -> tuple[dict[str, float | None], list[Tab
     ]
     notes = [
         "Each load is an A/B in switchback blocks: the same requests stay under way, and arms are compared within a "
-        f"round. The first {FIRST} rounds have all arms; later ones leave out vLLM's rule and the fixed lengths that "
-        "those showed to be slower than the best (Student's 95 % interval of the ratio to it is below 1). Ratios are "
-        "geometric means with Student's 95 % interval over rounds. The best fixed length of a round is chosen by the "
-        "other rounds; in the plain ratio all rounds choose and judge, which favours the fixed length. Loads are "
-        "served one after the other: what the machine does over minutes is in comparisons across loads, not in the "
+        f"round. The first rounds, {FIRST} or as many as there was time for, have all arms; later ones leave out "
+        "vLLM's rule and the fixed lengths that those showed to be slower than the best of them (Student's 95 % interval of "
+        "the ratio to it is below 1; now and then that drops a length that is as good). Ratios are geometric means "
+        "with Student's 95 % interval over rounds. The best of the fixed lengths that are left is chosen for a round "
+        "by the other rounds; in the plain ratio all rounds choose and judge, which favours the fixed length. Loads "
+        "are served one after the other: what the machine does over minutes is in comparisons across loads, not in the "
         "ratios."
     ]
     few = [load for load in LOADS if load not in found or found[load].close.count < PAIRED]
@@ -185,13 +190,16 @@ def judged(found: Mapping[int, Load]) -> tuple[dict[str, float | None], list[Tab
 
 def beaten(found: Mapping[int, Load]) -> tuple[list[int], list[int]]:
     """The loads at which a fixed length beats DEPTH in both: at the same load; at any load, its own included."""
-    fixed = [(load, rounds.point(arm)) for load, rounds in found.items() for arm in rounds.first.fixed]
     same, across = [], []
     for load, rounds in found.items():
+        own = any(
+            dominates(rounds.point(arm), rounds.holding(arm).point(DEPTH)) for arm in rounds.first.fixed
+        )
         mine = rounds.point(DEPTH)
-        better = [at for at, point in fixed if dominates(point, mine)]
-        same += [load] * (load in better)
-        across += [load] * bool(better)
+        others = (other for at, other in found.items() if at != load)
+        beyond = any(dominates(other.point(arm), mine) for other in others for arm in other.first.fixed)
+        same += [load] * own
+        across += [load] * (own or beyond)
     return same, across
 
 
@@ -227,7 +235,7 @@ def against_fixed(
     title = f"{arm} against the best fixed length, 0 (none) included"
     table = Table(title, columns + ["on the frontier"] * (off is not None))
     for load, gain in gains.items():
-        rounds = found[load].close if arm in found[load].close.arms else found[load].first
+        rounds = found[load].holding(arm)
         rates = [number(rounds.point(each)["tokens_per_s"], 1) for each in (arm, gain.rival)]
         width, plain = number(half_width(gain.low, gain.high), 1), number(gain.over_rival)
         row = [load, *rates, gain.rival, _spread(gain), width, plain, rounds.count]
