@@ -63,6 +63,8 @@ def test_what_a_worker_refuses_is_said_where_it_was_asked_for(tmp_path):
         app.selectbox(key="change-policy").set_value("fixed:7")
         next(button for button in app.button if button.label == "Switch policy").click().run()
         assert "The policy stays as it was" in app.session_state["refused"]  # which the sidebar shows
+        lab.traffic = "file:own.jsonl", ""  # with the file's own arrival times
+        assert page("live").selectbox(key="change-arrival").value is None
         lab.stop()
 
 

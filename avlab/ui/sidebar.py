@@ -189,8 +189,12 @@ def _change(lab: Lab, run: str, policy: str, suggested: Sequence[str]) -> None:
 
 
 def _choice(name: str, in_force: str, suggested: Sequence[str]) -> None:
+    """A field that begins with what is in force; empty where that has no name, as a file's own arrival times."""
     options = list(dict.fromkeys([in_force, *suggested] if in_force else suggested))
-    st.selectbox(name, options, key=f"change-{name.lower()}", accept_new_options=True)
+    st.selectbox(
+        name, options, index=0 if in_force else None, placeholder="as the prompts say",
+        key=f"change-{name.lower()}", accept_new_options=True,
+    )  # fmt: skip
 
 
 def _set_policy() -> None:
