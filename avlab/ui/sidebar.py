@@ -170,7 +170,7 @@ def _start() -> None:
     host.start(config)
 
 
-def _change(lab: Lab, run: str, policy: str, suggested: Sequence[str]) -> None:
+def _change(lab: Lab, run: str | None, policy: str, suggested: Sequence[str]) -> None:
     """Another policy or workload, from the next step on; offers what is in force first."""
     if lab.comparing:
         st.caption("Its plan decides policy and workload: stop it before you change them.")
