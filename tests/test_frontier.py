@@ -215,6 +215,15 @@ def test_published_arms_are_told_apart_and_carry_their_loads():
     assert figures_frontier.frontier(own).layout.xaxis.type is None
 
 
+def test_a_wide_bar_does_not_crowd_the_points():
+    own = drawn([point("none", 1, 20.0, 20.0), point("none", 4, 40.0, 10.0)])
+    wide = [own[0] | {"tokens_per_s_high": 900.0, "tokens_per_s_low": 1.0}, own[1]]
+    assert figures_frontier.frontier(wide).layout.yaxis.range[1] < 100
+    narrow = [own[0], own[1] | {"tokens_per_s_high": 44.0, "tokens_per_s_low": 36.0}]
+    assert 44 < figures_frontier.frontier(narrow).layout.yaxis.range[1] < 50
+    assert figures_frontier.frontier(own).layout.xaxis.range == (0.0, 22.0)
+
+
 def test_hover_tells_the_whole_ledger():
     ledger = {name: 10.0 + place for place, name in enumerate(LEDGER)} | {"tokens_per_step": 2.5}
     whole = point("a", 4, 10, 9) | {"dominated": False, "repeats": 3, "ledger": ledger}

@@ -17,6 +17,7 @@ COLOURS = (*palette.RUNS, palette.PHASES["draft"], palette.BONUS, palette.REJECT
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross")
 DASHES = ("dot", "dash", "dashdot", "longdash", "longdashdot")
 FAINT = 0.3  # of dominated points
+BARS_WITHIN = 1.4  # of the largest value: how far an axis goes for a bar's sake
 
 
 def frontier(
@@ -60,11 +61,23 @@ def frontier(
                 hovertemplate=f"{arm}, published, scaled: %{{customdata}} requests<extra></extra>",
             )
         )  # fmt: skip
-    axis = {"type": "log", "dtick": "D2"} if logarithmic else {"rangemode": "tozero"}
-    figure.update_layout(xaxis={"showgrid": True, **axis}, yaxis=axis)
+    across, up = (
+        {"type": "log", "dtick": "D2"}
+        if logarithmic
+        else {"range": [0.0, _reach((*points, *published), name)]}
+        for name in ("interactivity", "tokens_per_s")
+    )
+    figure.update_layout(xaxis={"showgrid": True, **across}, yaxis=up)
     if logarithmic:  # a zoom of the other axes means something else on these
         figure.update_layout(uirevision="logarithmic")
     return figure
+
+
+def _reach(points: Points, name: str) -> float:
+    """The end of an axis: all points and what fits of their bars; wide ones are cut off rather than points crowded."""
+    most = max(point[name] for point in points)
+    bars = max(point.get(f"{name}_high") or point[name] for point in points)
+    return 1.1 * min(bars, BARS_WITHIN * most)
 
 
 def _style(number: int) -> tuple[str, str, str]:
