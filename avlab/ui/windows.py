@@ -10,10 +10,11 @@ from avlab.figures import numbers
 from avlab.figures.base import Columns
 from avlab.ui import host
 from avlab.ui.typed import text_of, whole
+from avlab.workers.messages import MOST_WINDOW_STEPS
 
 EVERY, UNTRIMMED = "every block", "windows only (untrimmed)"
 LABELS = {EVERY: ("serve", "window"), UNTRIMMED: ("window",)}
-STEPS, MOST_STEPS = 200, 100_000
+STEPS = 200
 
 
 def form(K: int) -> None:
@@ -37,7 +38,7 @@ def _ask() -> None:
     state = st.session_state
     state["window-refused"] = ""
     try:
-        steps = whole(text_of("window-steps"), "Steps", 1, MOST_STEPS)
+        steps = whole(text_of("window-steps"), "Steps", 1, MOST_WINDOW_STEPS)
         host.lab().window(steps, bool(state["window-teach"]))
     except Exception as error:
         if not is_ours(error):

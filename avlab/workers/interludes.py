@@ -9,8 +9,6 @@ from avlab.policies import PolicyError
 from avlab.workers import messages as m
 from avlab.workers.playground import Generation
 
-MOST_WINDOW_STEPS = 100_000
-
 
 class Interludes:
     """A server's window or generation, at most one at a time, and how long generations have held its workload."""
@@ -59,8 +57,8 @@ class Interludes:
         problem = self.refusal()
         if not server.report.K:
             problem = "A window of full verification needs a drafter, and this run has none."
-        elif not 1 <= steps <= MOST_WINDOW_STEPS:
-            problem = f"A window of {steps} steps cannot be: give 1 to {MOST_WINDOW_STEPS:,}."
+        elif not 1 <= steps <= m.MOST_WINDOW_STEPS:
+            problem = f"A window cannot be of {steps}: give 1 to {m.MOST_WINDOW_STEPS:,} steps."
         if problem:
             server.order.event("warning", "window", problem)
             return

@@ -385,8 +385,14 @@ class SetWorkload(Message, frozen=True, tag=_snake):
     arrival: str
 
 
+MOST_WINDOW_STEPS = 100_000
+
+
 class Window(Message, frozen=True, tag=_snake):
-    """Verify everything for a number of steps: untrimmed labels. It scores; it teaches only if asked to."""
+    """Verify everything for a number of steps, at most MOST_WINDOW_STEPS: untrimmed labels.
+
+    It scores; it teaches only if asked to.
+    """
 
     steps: int
     teach: bool = False
