@@ -76,7 +76,7 @@ def test_a_second_window_and_one_of_no_steps_are_refused_with_a_sentence():
     _, server = serve(wire, tokens=900)
     server.run()
     assert [kind for kind, _ in blocks(wire)] == ["serve", "window", "serve"]
-    assert said(wire)[0].startswith("A window of 0 steps")
+    assert said(wire)[0].startswith("A window cannot be of 0")
     assert all(text.startswith("A window of full verification is running") for text in said(wire)[1:])
     assert len(said(wire)) == 3 and not wire.of(m.Tokens)
 
