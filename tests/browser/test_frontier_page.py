@@ -1,11 +1,14 @@
 """The Frontier page in a real browser: start one, see its cells fill, stop it, go on where it was stopped."""
 
+import psutil
 import pytest
+from conftest import PATIENCE
 
 pytestmark = pytest.mark.browser
 
 CELLS = """() => {
   const chart = document.querySelector(".avlab-chart[data-key='frontier-cells']");
+  chart?.scrollIntoView({ block: "center" });  // what is not in sight is not drawn
   return (chart?.data ?? []).reduce((sum, trace) => sum + (trace.x?.length ?? 0), 0);
 }"""
 
@@ -29,7 +32,8 @@ def test_a_frontier_fills_is_stopped_and_goes_on(dashboard, page):
     few = cells(page, 2)
     before = cells(page, few + 1)
     page.get_by_test_id("stSidebarUserContent").get_by_role("button", name="Stop", exact=True).click()
-    page.get_by_text("stopped").first.wait_for()
+    page.get_by_test_id("stSidebarUserContent").get_by_role("button", name="Start", exact=True).wait_for()
+    psutil.wait_procs(dashboard.workers(), timeout=PATIENCE)
     assert dashboard.workers() == []
 
     page.get_by_text("Measure a frontier").click()
