@@ -52,7 +52,7 @@ def shipped() -> dict[str, str]:
 def compare(lab: Lab) -> str:
     """Record a short A/B to its end; its id."""
     config = RunConfig.make(context=CONTEXT)
-    run = lab.run(*make_plan(config, ["adaptive", "fixed:3", "none"], rounds=12, learn=100))
+    run = lab.run(*make_plan(config, ["adaptive", "adaptive+depth", "fixed:3", "none"], rounds=12, learn=100))
     lab.supervisor.wait()
     return run
 
@@ -85,7 +85,7 @@ RECORDINGS: dict[
     str, tuple[Callable[[Lab], str], str]
 ] = {  # the last is the newest, which pages show at first
     "frontier": (frontier, "A frontier of adaptive+depth, fixed:2, fixed:7 and none, at 1 to 32 requests."),
-    "ab": (compare, "An A/B of adaptive, fixed:3 and none."),
+    "ab": (compare, "An A/B of adaptive, adaptive+depth, fixed:3 and none."),
     "drifting": (
         drift,
         "Adaptive, then four drafts always verified, then adaptive again, on traffic that turns from code to essays.",

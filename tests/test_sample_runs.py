@@ -79,7 +79,7 @@ def test_every_page_draws_a_shipped_run(name, shipped, runs):
 @pytest.mark.parametrize(
     ("name", "button", "arms"),
     [
-        ("ab", "Show the last A/B", ["adaptive", "fixed:3", "none"]),
+        ("ab", "Show the last A/B", ["adaptive", "adaptive+depth", "fixed:3", "none"]),
         ("frontier", "Show the last frontier", ["adaptive+depth", "fixed:2", "fixed:7", "none"]),
     ],
 )
