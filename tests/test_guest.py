@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from dashboard import until
 
 from avlab import guest
 from avlab.config import RunConfig
@@ -51,13 +52,6 @@ def path(tmp_path, monkeypatch):
 
 def started(*command):
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def until(condition, seconds=90.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.05)
 
 
 def rounds(lab):
