@@ -214,6 +214,7 @@ def test_a_run_without_an_ab_says_so(path):
         ("adaptive,fixed:9", {}, "'fixed:9' asks for 9 draft tokens; the drafter makes K = 7"),
         ("adaptive,best", {}, "there is no policy 'best'"),
         ("adaptive,none", {"block": "4steps", "washout": 4}, "no longer than its wash-out of 4 steps"),
+        ("adaptive,none", {"block": "0.1s", "washout": 4}, "no longer than its wash-out"),
         (
             "adaptive,none",
             {"block": "1steps", "washout": 1},
@@ -246,11 +247,10 @@ def test_what_a_plan_cannot_do_is_said_before_it_is_served():
         "With 2 rounds no interval can be given and no difference declared: 7 are the least."
     ]
     assert "With 1 round no interval" in notes(plan(rounds=1)[1])[0]
-    (guess,) = notes(plan(block="2s", washout=50)[1])  # a step may be short: not refused
-    assert guess == (
-        "A block of 2 seconds may be shorter than its wash-out: 50 steps would last 2.5 seconds at 50 ms a step, which "
-        "is a guess."
-    )
+    with pytest.raises(
+        ConfigError, match=r"50 steps, some 2\.5 s at 50 ms a step \(a guess\): .* give it in steps"
+    ):
+        plan(block="2s", washout=50)
     assert notes(plan(block="3s", washout=50)[1]) == []
 
 

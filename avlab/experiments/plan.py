@@ -118,8 +118,8 @@ def make_plan(
 
 
 def parse_block(text: str, washout: int) -> tuple[float, str]:
-    """("40steps", 4) as (40.0, "steps"). Raises ValueError for no length, and for one that a wash-out outlasts, which
-    of a block in seconds nobody knows beforehand (see `notes`).
+    """("40steps", 4) as (40.0, "steps"). Raises ValueError for no length, and for one that a wash-out outlasts; of a
+    block in seconds that is an estimate, at SECONDS_A_STEP.
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(steps?|s|seconds?)\s*", text)
     if not match:
@@ -131,10 +131,14 @@ def parse_block(text: str, washout: int) -> tuple[float, str]:
         raise ValueError(f"a block of {counted(length, 'step')} does not exist; give a whole number.")
     if not 0 < length < math.inf:
         raise ValueError("a block of length 0 counts nothing; give a longer one.")
-    if unit == "steps" and length <= washout:
+    lasts = washout if unit == "steps" else washout * SECONDS_A_STEP
+    if length <= lasts:
+        about = (
+            "" if unit == "steps" else f", some {lasts:g} s at {1e3 * SECONDS_A_STEP:g} ms a step (a guess)"
+        )
         raise ValueError(
-            f"a block of {counted(length, 'step')} is no longer than its wash-out of {counted(washout, 'step')}: "
-            "lengthen it, or shorten the wash-out."
+            f"a block of {counted(length, unit.removesuffix('s'))} is no longer than its wash-out of "
+            f"{counted(washout, 'step')}{about}: lengthen it, give it in steps, or shorten the wash-out."
         )
     return length, unit
 
@@ -151,13 +155,6 @@ def notes(plan: Experiment) -> list[str]:
         said.append(
             f"With {counted(plan.rounds, 'round')} no interval can be given and no difference declared: "
             f"{least_rounds()} are the least."
-        )
-    lasts = plan.washout * SECONDS_A_STEP
-    if plan.unit == "seconds" and plan.length <= lasts:
-        length, washout = counted(plan.length, "second"), counted(plan.washout, "step")
-        said.append(
-            f"A block of {length} may be shorter than its wash-out: {washout} would last {counted(lasts, 'second')} at "
-            f"{1e3 * SECONDS_A_STEP:g} ms a step, which is a guess."
         )
     return said
 
