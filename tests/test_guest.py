@@ -121,7 +121,7 @@ def test_a_run_that_had_not_begun_is_none(path):
 def test_a_lab_that_was_only_silent_for_a_while_is_followed_on(path, monkeypatch):
     with Lab(path, command=WORKER) as lab:
         run = lab.run(RunConfig.make(slots=16))
-        until(lambda: lab.tally.snapshot()["steps"] > 20)
+        until(lambda: lab.supervisor.status().state == "serving")
         remote = object.__new__(guest.Remote)
         remote.database, remote.run, remote._end, remote._tally = str(path), run, None, {"policy": "adaptive"}
         asked, real = [], ask

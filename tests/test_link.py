@@ -180,6 +180,21 @@ def test_raw_slots_give_way_and_are_counted_while_steps_are_kept(address):
     assert kept + outbox.drafts_dropped == 100_000
 
 
+def test_a_changed_state_is_told_with_the_next_frame_and_not_a_beat_later(address, monkeypatch):
+    monkeypatch.setattr(link, "HEARTBEAT_SECONDS", 1000.0)
+    memory, state = Memory(), ["timing steps 3/40"]
+    inbox = Inbox(address, RUN, memory)
+    outbox = Outbox(address, RUN, status=lambda: (state[0], 9))
+    outbox.put(HELLO)
+    state[0] = "serving"
+    outbox.put(event("first step"))
+    until(lambda: any(isinstance(frame, m.Heartbeat) for frame in memory.frames))
+    outbox.put(event("second step"))
+    outbox.close(timeout=60)
+    inbox.close()
+    assert [frame.state for frame in memory.frames if isinstance(frame, m.Heartbeat)] == ["serving"]
+
+
 def test_the_worker_beats_and_the_lab_hears(address, monkeypatch):
     monkeypatch.setattr(link, "HEARTBEAT_SECONDS", 0.1)
     memory = Memory()

@@ -70,7 +70,7 @@ class Bell:
 class Outbox:
     """Sends a run's frames from a thread of its own and collects the lab's commands.
 
-    status: called once a second for the state and step that a Heartbeat carries. lab: the process that must
+    status: called often, for the state and step that a Heartbeat carries. lab: the process that must
     stay our parent, or None. guard: end the process when it is lost and does not stop by itself.
     The first frame must be a Hello; heartbeats before it are not recorded. stop_came: set the moment a Stop arrives
     that does not let requests end first, for whoever cannot ask `commands` meanwhile.
@@ -99,6 +99,7 @@ class Outbox:
         self.stop_came = threading.Event()
         self._arrived = threading.Event()
         self._heard = self._beat = time.monotonic()
+        self._said = status()[0]  # the state that the last heartbeat carried
         self._lost_at: float | None = None
         self._deadline: float | None = None
         self._process = psutil.Process()
@@ -207,12 +208,14 @@ class Outbox:
                 self._arrived.set()
 
     def _watch(self, wire: zmq.Socket) -> None:
-        """Beat once a second; notice a lab that is gone, or that takes frames no more."""
+        """Beat once a second and when the state has changed; notice a lab that is gone, or that takes frames no more."""
         now = time.monotonic()
-        if now - self._beat >= HEARTBEAT_SECONDS and self._deadline is None:
-            self._beat = now
+        state, step = self._status()
+        due = state != self._said or now - self._beat >= HEARTBEAT_SECONDS
+        if due and self._deadline is None:
+            self._said, self._beat = state, now
             memory = self._process.memory_info().rss / 2**20
-            heartbeat = m.Heartbeat(self._clock(), *self._status(), memory, self.drafts_dropped)
+            heartbeat = m.Heartbeat(self._clock(), state, step, memory, self.drafts_dropped)
             with self._order:  # nothing is before the greeting, and nothing follows a farewell
                 greeted = self.greeted
                 if greeted and not self._farewell:
