@@ -70,7 +70,8 @@ def finished_blocks(con: duckdb.DuckDBPyConnection, run: str) -> int:
 
 def block_rates(con: duckdb.DuckDBPyConnection, run: str, counted: str = KEPT) -> list[dict]:
     """Counted blocks in order: block, arm, round, tokens, seconds (from its beginning to its last step), steps,
-    emitting, tokens_per_s, interactivity (median tokens/s of a request within it).
+    emitting, tokens_per_s, interactivity (median tokens/s of a request within it); and prompt_tokens computed in it,
+    the steps that did (prompt_steps), and how long these took (prompt_seconds).
     """
     return plain(
         rows(
@@ -80,13 +81,19 @@ def block_rates(con: duckdb.DuckDBPyConnection, run: str, counted: str = KEPT) -
             , users AS (
                 SELECT block, median(tokens / seconds) AS interactivity FROM block_requests
                 WHERE run = $run::UUID AND seconds > 0 GROUP BY block
+            ), timed AS (
+                SELECT c.*, s.tokens, s.emitting, s.time AS ended, s.prompt_tokens,
+                    s.time - lag(s.time, 1, c.time) OVER (PARTITION BY block ORDER BY s.step) AS lasted
+                FROM counted AS c JOIN (SELECT * FROM steps WHERE run = $run::UUID) AS s USING (block)
             )
-            SELECT c.block, c.arm, c."round", sum(tokens)::BIGINT AS tokens, max(s.time) - c.time AS seconds,
+            SELECT block, arm, "round", sum(tokens)::BIGINT AS tokens, max(ended) - time AS seconds,
                 count(*) AS steps, sum(emitting)::BIGINT AS emitting,
-                sum(tokens) / nullif(max(s.time) - c.time, 0) AS tokens_per_s, any_value(interactivity) AS interactivity
-            FROM counted AS c JOIN (SELECT * FROM steps WHERE run = $run::UUID) AS s USING (block)
-                LEFT JOIN users USING (block)
-            GROUP BY c.block, c.arm, c."round", c.time ORDER BY c.block
+                sum(tokens) / nullif(max(ended) - time, 0) AS tokens_per_s, any_value(interactivity) AS interactivity,
+                coalesce(sum(prompt_tokens), 0)::BIGINT AS prompt_tokens,
+                count(*) FILTER (prompt_tokens > 0) AS prompt_steps,
+                coalesce(sum(lasted) FILTER (prompt_tokens > 0), 0) AS prompt_seconds
+            FROM timed LEFT JOIN users USING (block)
+            GROUP BY block, arm, "round", time ORDER BY block
             """,
             {"run": run},
         )
@@ -148,16 +155,16 @@ def arm_ledger(
     sample_ms, decide_ms (None where the engine does not tell), other_ms (reporting, waiting and what is not told),
     total_ms; scheduled, admitted, accepted, trimmed and rejected draft tokens; saved_ms, what verifying every draft
     token would have cost more by the cost table; explored draft tokens and explored_ms, what they cost (None where no
-    step says). Beside them, as they are: tokens, steps, seconds, tokens_per_step, and expected_ms, measured_ms (means
+    step says); prompt_tokens that were computed. Beside them, as they are: tokens, steps, seconds, tokens_per_step, and expected_ms, measured_ms (means
     of the steps that had an expectation).
     """
     sql = f"""
         WITH counted AS ({counted})
         SELECT arm, target_tokens, list_sum(scheduled) AS scheduled, list_sum(admitted) AS admitted,
             sum(list_sum(accepted))::BIGINT AS accepted, count(*) AS steps, sum(tokens)::BIGINT AS tokens,
-            sum(emitting)::BIGINT AS emitting, sum(draft_ms) AS draft_ms, sum(verify_ms) AS verify_ms,
-            sum(sample_ms) AS sample_ms, sum(decide_ms) AS decide_ms, sum(explored) AS explored,
-            sum(explored_ms) AS explored_ms,
+            sum(emitting)::BIGINT AS emitting, coalesce(sum(prompt_tokens), 0)::BIGINT AS prompt_tokens,
+            sum(draft_ms) AS draft_ms, sum(verify_ms) AS verify_ms, sum(sample_ms) AS sample_ms,
+            sum(decide_ms) AS decide_ms, sum(explored) AS explored, sum(explored_ms) AS explored_ms,
             sum(expected_ms) FILTER (prompt_tokens = 0) AS expected_ms,
             count(expected_ms) FILTER (prompt_tokens = 0) AS expectations,
             sum(draft_ms + verify_ms) FILTER (prompt_tokens = 0 AND expected_ms IS NOT NULL) AS measured_ms
@@ -227,6 +234,7 @@ def _entry(mine: list[dict], seconds: float, saved: float) -> dict:
         "saved_ms": per * saved,
         "explored": told("explored"),
         "explored_ms": told("explored_ms"),
+        "prompt_tokens": per * total("prompt_tokens"),
         "tokens": int(tokens),
         "steps": int(total("steps")),
         "seconds": seconds,

@@ -14,6 +14,7 @@ from avlab.bench.base import Bar, Context, Measure, Result, Table
 from avlab.bench.product import DEPTH, learning_steps
 from avlab.bench.repeats import MEASURED, Gain, Repeats, near_best, over_best_fixed, whole_repeats
 from avlab.bench.rounds import half_width
+from avlab.experiments import prompts
 from avlab.experiments.frontier import dominates
 from avlab.ui.formats import number
 
@@ -30,9 +31,9 @@ SHARES = {
     32: Share("1.2s", 420.0),
     16: Share("1s", 390.0),
     8: Share("1s", 390.0),
-    4: Share("1s", 390.0),
-    2: Share("1s", 390.0),
-    1: Share("1s", 390.0),
+    4: Share("1s", 480.0),
+    2: Share("1s", 600.0),
+    1: Share("1s", 690.0),
 }
 LOADS = tuple(sorted(SHARES))
 LIMIT = sum(share.seconds for share in SHARES.values())  # seconds
@@ -104,8 +105,8 @@ def measure(context: Context) -> Result:
 
 
 def sorted_out(blocks: Iterable[Mapping[str, Any]], arms: Sequence[str]) -> dict[int, Load]:
-    """By load, what these blocks tell; a load without a whole round of all arms is left out."""
-    blocks = list(blocks)
+    """By load, what these blocks of one load tell, prompts evened out; empty without a whole round of all arms."""
+    blocks = prompts.evened(blocks)
     found = {}
     for load, first in whole_repeats(blocks, arms).items():
         close = [DEPTH, *near_best(first)]
