@@ -13,7 +13,16 @@ from plotly.offline import get_plotlyjs
 from avlab.experiments.analysis import analyse
 from avlab.experiments.frontier import analyse_frontier
 from avlab.experiments.plan import DESIGNS
-from avlab.experiments.words import RATIO, blocks_of, counted, errors_together, requests, rounds, until
+from avlab.experiments.words import (
+    EVENED,
+    RATIO,
+    blocks_of,
+    counted,
+    errors_together,
+    requests,
+    rounds,
+    until,
+)
 from avlab.figures import ab, calibration, frontier, live, numbers, sums
 from avlab.files import write_new
 from avlab.ui.feeds import Feed
@@ -27,8 +36,8 @@ DIGITS = dict.fromkeys(("tokens/s", "one user", "p50, ms", "p95, ms", "first, ms
 
 DEFINITIONS = {
     "throughput, tokens/s": "output tokens a second, of all requests together. Of an arm in an A/B: the tokens of its "
-    "counted blocks over their seconds, as in the ledger. At a point of a frontier: the geometric mean of its repeats, "
-    "around which its bars lie; the ledger adds the repeats up",
+    "counted blocks over their seconds, prompts evened out in switchback blocks, as in the ledger. At a point of a "
+    "frontier: the geometric mean of its repeats, around which its bars lie; the ledger adds the repeats up",
     "one user, interactivity": "output tokens a second for one user: the median over requests; at a point of a "
     "frontier the geometric mean of its repeats' medians",
     "p50, p95, first": "milliseconds for an output token, and to the first one",
@@ -38,6 +47,7 @@ DEFINITIONS = {
     "tokens per step": "tokens that a request gains in a step in which it gains any; 1 without drafts",
     "round, block": "a round serves every arm once, in random order; a block is a run of steps under one arm",
     "ratio": RATIO,
+    "prompts evened out": EVENED,
     "watched 95 %": "holds at every round at once, so an experiment may be watched and stopped at any time: a betting "
     "test on the sign of each round's log ratio, which the random order makes a fair coin if the arms are equal; the "
     "interval is what the test does not refute",

@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.table import Table
 
-from avlab.experiments.words import LEDGER, RATIO, block_length, errors_together, rounds, verdict
+from avlab.experiments.words import LEDGER, block_length, ratios_explained, rounds, verdict
 from avlab.terminal import RunDisplay, answers
 from avlab.ui.formats import number
 
@@ -87,8 +87,7 @@ def show(answer: dict[str, Any]) -> None:
     console.print(ledger)
     console.print(
         f"\n{plan['design']}, {answer['rounds']} of {rounds(plan['rounds'])} of blocks of {block_length(plan)}, run "
-        f'{answer["run_id"]}. "watched" holds at every round at once; "planned" only if you look once, at the end. '
-        f"{RATIO} {errors_together(answer)}",
+        f"{answer['run_id']}. {ratios_explained(answer)}",
         markup=False,
         soft_wrap=True,
     )

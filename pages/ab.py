@@ -4,7 +4,7 @@ import streamlit as st
 
 from avlab.experiments.analysis import analyse
 from avlab.experiments.plan import DESIGNS
-from avlab.experiments.words import RATIO, blocks_of, errors_together, requests, until
+from avlab.experiments.words import blocks_of, ratios_explained, requests, until
 from avlab.figures import ab
 from avlab.ui import ab_setup, experiment_columns, formats, host, transfer
 from avlab.ui.chart import chart
@@ -63,12 +63,7 @@ def draw() -> None:
         column_config=experiment_columns.COLUMNS | {f"× {plan['baseline']}": THREE_DIGITS},
         placeholder=formats.DASH,
     )
-    st.caption(
-        formats.unbroken(
-            f"{RATIO} *watched* holds however often you look; *planned* only for one look at the end of a planned "
-            f"number of rounds. {errors_together(answer)} {until(answer)}"
-        )
-    )
+    st.caption(formats.unbroken(f"{ratios_explained(answer)} {until(answer)}"))
     reasons(answer)
 
 

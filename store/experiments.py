@@ -155,8 +155,8 @@ def arm_ledger(
     sample_ms, decide_ms (None where the engine does not tell), other_ms (reporting, waiting and what is not told),
     total_ms; scheduled, admitted, accepted, trimmed and rejected draft tokens; saved_ms, what verifying every draft
     token would have cost more by the cost table; explored draft tokens and explored_ms, what they cost (None where no
-    step says); prompt_tokens that were computed. Beside them, as they are: tokens, steps, seconds, tokens_per_step, and expected_ms, measured_ms (means
-    of the steps that had an expectation).
+    step says); prompt_tokens that were computed. Beside them, as they are: tokens, steps, seconds, tokens_per_step, and
+    expected_ms, measured_ms (means of the steps that had an expectation).
     """
     sql = f"""
         WITH counted AS ({counted})

@@ -82,7 +82,7 @@ def test_an_ab_from_plan_to_verdict(path, simulated, design):
         assert entry["scheduled"] == pytest.approx(
             entry["accepted"] + entry["rejected"] + entry["trimmed"]
         ), arm
-        parts = ("draft_ms", "verify_ms", "sample_ms", "decide_ms", "other_ms")
+        parts = ("prompt_ms", "draft_ms", "verify_ms", "sample_ms", "decide_ms", "other_ms")
         assert sum(entry[part] for part in parts) == pytest.approx(entry["total_ms"])
         assert entry["total_ms"] == pytest.approx(1e6 / answer["arms"][arm]["tokens_per_s"])
         seen = answer["arms"][arm]

@@ -29,6 +29,10 @@ def blocks_of(load, tokens_per_s, interactivity=None, run="a"):
             "arm": f"{arm}@{load}",
             "tokens_per_s": float(rate),
             "interactivity": (interactivity or {}).get(arm, rate / load),
+            "tokens": float(rate),
+            "seconds": 1.0,
+            "steps": 50,
+            **dict.fromkeys(("prompt_tokens", "prompt_steps", "prompt_seconds"), 0),
         }
         for arm, rates in tokens_per_s.items()
         for number, rate in enumerate(rates)

@@ -5,7 +5,7 @@ from typing import Any
 import duckdb
 import numpy as np
 
-from avlab.experiments import reasons, statistics, words
+from avlab.experiments import prompts, reasons, statistics, words
 from avlab.policies import unlabelled
 from store import queries
 from store.errors import StoreError
@@ -22,8 +22,9 @@ def analyse(con: duckdb.DuckDBPyConnection, run: str, slo: tuple[str, float] | N
     """Everything that is said of an A/B, as JSON can hold it; may be asked after every round.
 
     results: a row for each arm but the baseline, of throughput over the baseline's, see `result_of`. arms: by arm
-    tokens_per_s (of its counted blocks: their tokens over their seconds, as in the ledger), what users saw, and the
-    ledger per 1,000 output tokens. seconds_a_round: its median, wash-outs included. dropped: round (as stored, from 0;
+    tokens_per_s (of its counted blocks: their tokens over their seconds, in switchback blocks with prompts evened out,
+    see `prompts`; as in the ledger), tokens_per_s_as_served (without that), what users saw, and the ledger per 1,000
+    output tokens. seconds_a_round: its median, wash-outs included. dropped: round (as stored, from 0;
     sentences count from 1) and reason. adaptive: see `against_fixed`. verdicts and why: sentences. slo: (measure,
     limit), see `words.best_within`. Raises NoExperiment.
     """
@@ -33,9 +34,11 @@ def analyse(con: duckdb.DuckDBPyConnection, run: str, slo: tuple[str, float] | N
     description = queries.describe(con, run)
     rounds, blocks = queries.rounds(con, run), queries.block_rates(con, run)
     kept = [row["round"] for row in rounds if row["kept"]]
-    tokens, seconds = _by_round(blocks, plan["arms"], kept)
+    even, traffic = plan["design"] == "switchback", prompts.known(blocks)
+    tokens, seconds = _by_round(blocks, plan["arms"], kept, even)
     rates = _rates(plan["arms"], tokens, seconds)
-    users, ledger = queries.user_times(con, run), queries.arm_ledger(con, run)
+    users, raw = queries.user_times(con, run), queries.arm_ledger(con, run)
+    ledger = {arm: prompts.apart(entry, traffic, even) for arm, entry in raw.items()}
     compared = [arm for arm in plan["arms"] if arm != plan["baseline"]]
     pace = _seconds_a_round(rounds)
     results = [plain(result_of(arm, rates[arm], rates[plan["baseline"]], pace)) for arm in compared]
@@ -50,12 +53,19 @@ def analyse(con: duckdb.DuckDBPyConnection, run: str, slo: tuple[str, float] | N
         "dropped": _dropped(rounds, queries.unfinished_round(con, run), description["state"]),
         "results": results,
         "arms": {
-            arm: {"tokens_per_s": _rate(ledger.get(arm)), **users.get(arm, {}), "ledger": ledger.get(arm)}
+            arm: {
+                "tokens_per_s": _rate(ledger.get(arm)),
+                "tokens_per_s_as_served": _rate(raw.get(arm)),
+                **users.get(arm, {}),
+                "ledger": ledger.get(arm),
+            }
             for arm in plan["arms"]
         },
     }
     answer["adaptive"] = against_fixed(rates, plan["arms"], plan["baseline"], pace)
-    answer["best_fixed"] = best_fixed(plan["arms"], tokens, seconds)
+    answer["best_fixed"] = best = best_fixed(plan["arms"], tokens, seconds)
+    if best and best["arm"]:
+        best["tokens_per_s"] = answer["arms"][best["arm"]]["tokens_per_s"]
     answer["slo"] = words.best_within(answer["arms"], slo) if slo else None
     answer["verdicts"] = words.verdicts(answer)
     answer["why"] = reasons.why(answer, _miscalibrations(con, run, plan["arms"]))
@@ -111,9 +121,17 @@ def end_of(log_ratio: float) -> float | None:
     return float(np.exp(log_ratio)) if np.isfinite(log_ratio) else None
 
 
-def _by_round(blocks: list[dict], arms: list[str], kept: list[int]) -> tuple[np.ndarray, np.ndarray]:
-    """Tokens and seconds of the counted blocks by arm and kept round, [A, T] each."""
-    found = {(block["arm"], block["round"]): (block["tokens"], block["seconds"]) for block in blocks}
+def _by_round(
+    blocks: list[dict], arms: list[str], kept: list[int], even: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens and seconds of the counted blocks by arm and kept round, [A, T] each. even: seconds with prompts evened
+    out, by what the rounds before say of prompts.
+    """
+    before = prompts.known_before(blocks) if even else {}
+    found = {}
+    for block in blocks:
+        traffic = before.get(block["round"], prompts.UNKNOWN)
+        found[block["arm"], block["round"]] = (block["tokens"], traffic.even_seconds(block))
     whole = [number for number in kept if all((arm, number) in found for arm in arms)]
     values = np.array([[found[arm, number] for number in whole] for arm in arms], dtype=np.float64)
     values = values.reshape(len(arms), len(whole), 2)
@@ -133,8 +151,8 @@ def _seconds_a_round(rounds: list[dict]) -> float | None:
 
 
 def _rate(ledger: dict[str, Any] | None) -> float | None:
-    """Tokens over seconds of all that a ledger counts, so that 1e6 over it is the ledger's total_ms."""
-    return ledger["tokens"] / ledger["seconds"] if ledger and ledger["seconds"] else None
+    """Tokens a second by a ledger, whose total_ms is for 1,000 of them."""
+    return 1e6 / ledger["total_ms"] if ledger and ledger["total_ms"] else None
 
 
 def _dropped(rounds: list[dict], unfinished: int | None, state: str) -> list[dict]:

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from avlab.config import ConfigError, RunConfig
-from avlab.experiments import statistics
+from avlab.experiments import prompts, statistics
 from avlab.experiments.analysis import NoExperiment, end_of
 from avlab.experiments.plan import FRONTIER_ARMS, FRONTIER_LOADS, LEAST_REPEATS, MOST_ROUNDS, make_plan
 from avlab.experiments.words import AS_MEASURED, UNMEASURED, counted, requests
@@ -113,6 +113,7 @@ def points(con: duckdb.DuckDBPyConnection, runs: Sequence[str]) -> list[dict[str
     blocks = [block for run in runs for block in queries.block_rates(con, run, FINISHED)]
     users = queries.user_times(con, runs, FINISHED)
     ledgers = queries.arm_ledger(con, runs, FINISHED)
+    traffic = prompts.known(blocks)
     found = []
     for cell in dict.fromkeys(block["arm"] for block in blocks):
         mine = [b for b in blocks if b["arm"] == cell and b["tokens_per_s"] and b["interactivity"]]
@@ -121,7 +122,7 @@ def points(con: duckdb.DuckDBPyConnection, runs: Sequence[str]) -> list[dict[str
                 "arm": unlabelled(cell),
                 "load": load_of(cell),
                 "repeats": len(mine),
-                "ledger": ledgers[cell],
+                "ledger": prompts.apart(ledgers[cell], traffic, even=False),
             }
             for name in ("tokens_per_s", "interactivity"):
                 log = np.log([block[name] for block in mine])

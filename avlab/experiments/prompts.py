@@ -43,6 +43,9 @@ class Prompts(NamedTuple):
         return block["seconds"] - self.own_seconds(block) + self.seconds_a_token * block["tokens"]
 
 
+UNKNOWN = Prompts()
+
+
 class _Sums:
     """What blocks say of prompts, summed up."""
 
@@ -50,7 +53,7 @@ class _Sums:
         self.extra = self.priced = self.prompt_tokens = self.tokens = 0.0
 
     def add(self, block: Mapping[str, Any]) -> None:
-        """The price comes from blocks with steps of both kinds: what a step with a prompt took more than one without."""
+        """The price comes from blocks with steps of both kinds: what those with a prompt took more than the others."""
         self.prompt_tokens += block["prompt_tokens"]
         self.tokens += block["tokens"]
         plain_steps = block["steps"] - block["prompt_steps"]
@@ -61,7 +64,7 @@ class _Sums:
 
     def prompts(self) -> Prompts:
         if not (self.priced and self.tokens):
-            return Prompts()
+            return UNKNOWN
         return Prompts(max(self.extra / self.priced, 0.0), self.prompt_tokens / self.tokens)
 
 
@@ -76,7 +79,9 @@ def known(blocks: Iterable[Mapping[str, Any]]) -> Prompts:
 def known_before(blocks: Iterable[Mapping[str, Any]]) -> dict[int, Prompts]:
     """By round, the price and share over the blocks of earlier rounds; the first round knows nothing."""
     sums, answer = _Sums(), {}
-    for number, mine in groupby(sorted(blocks, key=lambda block: block["round"]), lambda block: block["round"]):
+    for number, mine in groupby(
+        sorted(blocks, key=lambda block: block["round"]), lambda block: block["round"]
+    ):
         answer[number] = sums.prompts()
         for block in mine:
             sums.add(block)
@@ -95,12 +100,13 @@ def evened(blocks: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return answer
 
 
-def even_ledger(entry: Mapping[str, Any], prompts: Prompts) -> dict[str, Any]:
-    """An arm's ledger (`store.queries.arm_ledger`) with the time of prompts apart, prompt_ms, the same for every arm:
-    its own prompts' time is taken out of verification (or out of the rest, where verification is not told).
+def apart(entry: Mapping[str, Any], prompts: Prompts, even: bool) -> dict[str, Any]:
+    """An arm's ledger (`store.queries.arm_ledger`) with the time of prompts as a line of its own, prompt_ms: taken out
+    of verification, or out of the rest where the engine does not tell verification. even: the line then holds the
+    traffic's mean, the same for every arm, and total_ms with it; else the arm's own.
     """
     own = min(1e3 * prompts.price * entry["prompt_tokens"], MOST * entry["total_ms"])
-    mean = 1e6 * prompts.seconds_a_token
+    mean = 1e6 * prompts.seconds_a_token if even else own
     where = "other_ms" if entry["verify_ms"] is None else "verify_ms"
-    changed = {"prompt_ms": mean, where: entry[where] - own, "total_ms": entry["total_ms"] - own + mean}
-    return {**entry, **changed}
+    total = entry["total_ms"] - own + mean
+    return {"prompt_ms": mean, **entry, where: entry[where] - own, "total_ms": total}

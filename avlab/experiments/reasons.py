@@ -98,6 +98,7 @@ def _term(arm: str, winner: str, mine: dict, other: dict, positions: list[dict])
             "and gains in a few, so no term of the ledger explains it. Look at the rounds."
         )
     names = {
+        "prompt_ms": "computing prompts",
         "draft_ms": "drafting",
         "verify_ms": "verification",
         "sample_ms": "sampling",

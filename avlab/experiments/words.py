@@ -6,6 +6,7 @@ from typing import Any
 from avlab.experiments.statistics import ALPHA, least_rounds
 
 LEDGER = {  # titles of what the ledger holds per 1,000 output tokens
+    "prompt_ms": "prompts, ms",
     "draft_ms": "drafting, ms",
     "verify_ms": "verification, ms",
     "sample_ms": "sampling, ms",
@@ -25,6 +26,11 @@ RATIO = (
     "the centre of the watched interval. It is neither the quotient of the two tokens/s, which are sums over all "
     "rounds, nor the mean of the rounds, which one wild round moves; the planned interval is centred on the mean of "
     "the rounds' log ratios."
+)
+EVENED = (
+    "Prompts are computed when requests happen to end, whichever arm is in force, so their time is evened out: every "
+    "block is charged the traffic's mean for its output tokens instead of its own, and a ratio takes that from the "
+    "rounds before."
 )
 ENDED_EARLY = {"cut short": "cut short", "failed": "cut short", "stopped": "stopped"}  # states of a run
 AS_MEASURED = ", by the values measured and without regard to their error"
@@ -169,6 +175,15 @@ def _to_the_best(answer: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 def _beyond_baseline(row: Mapping[str, Any], plan: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """How an adaptive arm stands to the fixed lengths, without what is compared with the baseline anyway."""
     return [each for each in row["against"] if plan["baseline"] not in (each["arm"], each["baseline"])]
+
+
+def ratios_explained(answer: Mapping[str, Any]) -> str:
+    """What a ratio is and is not, and when an interval holds in spite of looks; shown beside the ratios."""
+    evened = f" {EVENED}" if answer["plan"]["design"] == "switchback" else ""
+    return (
+        f"{RATIO}{evened} “Watched” holds however often you look; “planned” only for one look at the end of a planned "
+        f"number of rounds. {errors_together(answer)}"
+    ).rstrip()
 
 
 def errors_together(answer: Mapping[str, Any]) -> str:

@@ -13,12 +13,14 @@ from avlab.figures.base import frame, line, nothing
 from avlab.ui.formats import DASH
 
 PARTS = {
+    "prompt": "prompts",
     "draft": "drafting",
     "verify": "verification",
     "sample": "sampling",
     "decide": "deciding",
     "other": "everything else",
 }
+COLOURS = palette.PHASES | {"prompt": palette.PROMPTS, "other": palette.PHASES["idle"]}
 FATES = (
     ("accepted", "accepted", palette.ACCEPTED),
     ("rejected", "verified in vain", palette.REJECTED),
@@ -116,10 +118,9 @@ def ledger(answer: Mapping[str, Any]) -> go.Figure:
     figure.update_yaxes(tickvals=names, ticktext=[broken(arm) for arm in names])
     for part, title in PARTS.items():
         values = [max(arms[arm][f"{part}_ms"] or 0.0, 0.0) for arm in names]
-        colour = palette.PHASES.get(part, palette.PHASES["idle"])
         figure.add_trace(
             go.Bar(
-                y=names, x=values, name=title, orientation="h", marker={"color": colour}, width=0.6,
+                y=names, x=values, name=title, orientation="h", marker={"color": COLOURS[part]}, width=0.6,
                 hovertemplate=f"%{{y}}, {title}: %{{x:,.0f}} ms<extra></extra>",
             )
         )  # fmt: skip

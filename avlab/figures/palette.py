@@ -24,6 +24,7 @@ PHASES = {
     "report": "#d99a1c",
     "idle": "#9aa7b8",
 }
+PROMPTS = "#c79a5b"
 
 RATE = "#3f83f8"  # tokens in a time
 USER = "#d6478b"  # what one user gets

@@ -208,7 +208,7 @@ class Outbox:
                 self._arrived.set()
 
     def _watch(self, wire: zmq.Socket) -> None:
-        """Beat once a second and when the state has changed; notice a lab that is gone, or that takes frames no more."""
+        """Beat once a second and when the state changes; notice a lab that is gone, or that takes frames no more."""
         now = time.monotonic()
         state, step = self._status()
         due = state != self._said or now - self._beat >= HEARTBEAT_SECONDS
