@@ -1,6 +1,7 @@
 """Why an arm lost: the term of the cost that explains it, from the ledger per 1,000 output tokens."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,14 @@ FLAT = 0.02  # of the time, saved by trimming: below it, verifying everything wo
 TABLE_OFF = 0.15  # measured against expected step cost: beyond it budgets were chosen with wrong costs
 MISJUDGED, ENOUGH_SLOTS = 0.05, 300  # mean estimate against accepted share, over so many labelled slots
 FLAT_SHARE = 0.5  # of the lost time, that drafting or exploring must explain to be named first
+PARTS = {
+    "prompt_ms": "computing prompts",
+    "draft_ms": "drafting",
+    "verify_ms": "verification",
+    "sample_ms": "sampling",
+    "decide_ms": "deciding",
+    "other_ms": "everything else",
+}
 
 
 def by_position(sums: np.ndarray) -> list[dict[str, float]]:
@@ -36,85 +45,150 @@ def why(answer: Mapping[str, Any], positions: Mapping[str, list[dict]]) -> list[
             max(row["beaten_by"], key=lambda name: arms[name]["tokens_per_s"], default=None),
         )
         if winner:
-            term, text = _term(
-                arm, winner, arms[arm]["ledger"], arms[winner]["ledger"], positions.get(arm, [])
-            )
+            loss = Loss(arm, winner, arms[arm]["ledger"], arms[winner]["ledger"], positions.get(arm, []))
+            term, text = loss.explained()
             found.append({"arm": arm, "by": winner, "term": term, "text": text})
     return found
 
 
-def _term(arm: str, winner: str, mine: dict, other: dict, positions: list[dict]) -> tuple[str, str]:
-    lost = mine["total_ms"] - other["total_ms"]
-    drafting = (mine["draft_ms"] or 0.0) - (other["draft_ms"] or 0.0)
-    worst = max(
-        (row for row in positions if row["slots"] >= ENOUGH_SLOTS),
-        key=lambda row: abs(row["estimate"] - row["accepted"]),
-        default=None,
-    )
-    exploring = (mine["explored_ms"] or 0.0) - (other["explored_ms"] or 0.0)
-    off = mine["measured_ms"] / mine["expected_ms"] - 1 if mine["expected_ms"] else 0.0
-    off_text = (
-        f"steps took {100 * abs(off):.0f} % {'more' if off > 0 else 'less'} than the costs that {arm} decides by say "
-        f"({mine['measured_ms'] or 0.0:.1f} ms against {mine['expected_ms'] or 0.0:.1f} ms)"
-    )
-    saved = mine["saved_ms"] or 0.0
-    trims = mine["trimmed"] > 0
-    decides = trims or Arm.parse(unlabelled(arm)).depth  # a depth is chosen by costs, too
-    if lost > 0 and exploring >= max(FLAT_SHARE * lost, drafting):
-        return "exploration", (
-            f"Exploration: {mine['explored']:,.0f} draft tokens that {arm} verifies beyond its budget for every 1,000 "
-            f"tokens take {mine['explored_ms']:.0f} ms by the costs that it decides by; it loses {lost:.0f} ms in all. "
-            "Some of them are accepted, so that is the most that exploring costs: explore less."
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """An adaptive arm and the arm that has beaten it. mine, other: their ledgers. positions: see `by_position`.
+
+    Each term's method gives its sentence where the ledger shows it, else nothing; `explained` asks in the order of
+    what is surest.
+    """
+
+    arm: str
+    winner: str
+    mine: Mapping[str, Any]
+    other: Mapping[str, Any]
+    positions: Sequence[Mapping[str, float]]
+
+    def explained(self) -> tuple[str, str]:
+        """The term that explains the loss, and its sentence."""
+        for term, sentence in (
+            ("exploration", self.exploration),
+            ("draft cost already spent", self.drafting),
+            ("wrong cost table", self.wrong_costs),
+            ("poor calibration", self.poor_calibration),
+            ("nothing trimmed", self.nothing_trimmed),
+            ("flat cost curve", self.flat_costs),
+            ("not in the totals", self.not_in_the_totals),
+            ("not told", self.not_told),
+        ):
+            if text := sentence():
+                return term, text
+        return self.largest_part()
+
+    @property
+    def lost(self) -> float:
+        """Milliseconds for 1,000 output tokens."""
+        return self.mine["total_ms"] - self.other["total_ms"]
+
+    @property
+    def decides(self) -> bool:
+        """Whether costs decide anything: drafts are trimmed, or their depth is chosen."""
+        return self.mine["trimmed"] > 0 or Arm.parse(unlabelled(self.arm)).depth
+
+    @property
+    def costs_off(self) -> float:
+        """Measured over expected step cost, less 1."""
+        expected = self.mine["expected_ms"]
+        return self.mine["measured_ms"] / expected - 1 if expected else 0.0
+
+    def more(self, part: str) -> float:
+        """By how much a line of the ledger is larger than the winner's."""
+        return (self.mine[part] or 0.0) - (self.other[part] or 0.0)
+
+    def exploration(self) -> str:
+        exploring = self.more("explored_ms")
+        if self.lost <= 0 or exploring < max(FLAT_SHARE * self.lost, self.more("draft_ms")):
+            return ""
+        return (
+            f"Exploration: {self.mine['explored']:,.0f} draft tokens that {self.arm} verifies beyond its budget for "
+            f"every 1,000 tokens take {self.mine['explored_ms']:.0f} ms by the costs that it decides by; it loses "
+            f"{self.lost:.0f} ms in all. Some of them are accepted, so that is the most that exploring costs: explore "
+            "less."
         )
-    if lost > 0 and drafting >= FLAT_SHARE * lost:
-        return "draft cost already spent", (
-            f"Draft cost already spent: {arm} takes {drafting:.0f} ms more for drafting than {winner} for every 1,000 "
-            f"tokens, of {lost:.0f} ms that it loses in all. What is drafted is paid, however little is verified."
+
+    def drafting(self) -> str:
+        drafting = self.more("draft_ms")
+        if self.lost <= 0 or drafting < FLAT_SHARE * self.lost:
+            return ""
+        return (
+            f"Draft cost already spent: {self.arm} takes {drafting:.0f} ms more for drafting than {self.winner} for "
+            f"every 1,000 tokens, of {self.lost:.0f} ms that it loses in all. What is drafted is paid, however little "
+            "is verified."
         )
-    if decides and abs(off) > TABLE_OFF:
-        return "wrong cost table", (
-            f"Wrong cost table: {off_text}, so budgets were chosen with wrong ones. Time them again under this load."
+
+    def wrong_costs(self) -> str:
+        if not self.decides or abs(self.costs_off) <= TABLE_OFF:
+            return ""
+        return (
+            f"Wrong cost table: {self._off()}, so budgets were chosen with wrong ones. "
+            "Time them again under this load."
         )
-    if decides and worst and abs(worst["estimate"] - worst["accepted"]) > MISJUDGED:
-        return "poor calibration", (
+
+    def poor_calibration(self) -> str:
+        judged = [row for row in self.positions if row["slots"] >= ENOUGH_SLOTS]
+        worst = max(judged, key=lambda row: abs(row["estimate"] - row["accepted"]), default=None)
+        if not self.decides or not worst or abs(worst["estimate"] - worst["accepted"]) <= MISJUDGED:
+            return ""
+        return (
             f"Poor calibration at position {worst['position']}: estimated {worst['estimate']:.2f}, accepted "
             f"{worst['accepted']:.2f} over {worst['slots']:,.0f} draft tokens, so the budget went to the wrong ones."
         )
-    if not decides:
-        perhaps = f" It may trim too little: {off_text}." if abs(off) > TABLE_OFF and not exploring else ""
-        return "nothing trimmed", (
-            f"Nothing trimmed: {arm} verified every draft token, as a fixed length does, and deciding costs "
-            f"{mine['decide_ms'] or 0.0:.0f} ms for every 1,000 tokens.{perhaps}"
+
+    def nothing_trimmed(self) -> str:
+        if self.decides:
+            return ""
+        off = abs(self.costs_off) > TABLE_OFF and self.more("explored_ms") == 0
+        perhaps = f" It may trim too little: {self._off()}." if off else ""
+        return (
+            f"Nothing trimmed: {self.arm} verified every draft token, as a fixed length does, and deciding costs "
+            f"{self.mine['decide_ms'] or 0.0:.0f} ms for every 1,000 tokens.{perhaps}"
         )
-    if trims and saved < FLAT * mine["total_ms"]:
-        return "flat cost curve", (
+
+    def flat_costs(self) -> str:
+        saved, total = self.mine["saved_ms"] or 0.0, self.mine["total_ms"]
+        if self.mine["trimmed"] <= 0 or saved >= FLAT * total:
+            return ""
+        return (
             f"Flat cost curve: verifying every draft token would have cost {saved:.0f} ms more for every 1,000 tokens, "
-            f"{100 * saved / mine['total_ms']:.1f} % of the time. There is little to gain by trimming, and deciding "
-            f"costs {mine['decide_ms'] or 0.0:.0f} ms."
+            f"{100 * saved / total:.1f} % of the time. There is little to gain by trimming, and deciding costs "
+            f"{self.mine['decide_ms'] or 0.0:.0f} ms."
         )
-    if lost <= 0:
-        return "not in the totals", (
-            f"Over all rounds together {arm} takes no longer than {winner} for 1,000 tokens: it loses in most rounds "
-            "and gains in a few, so no term of the ledger explains it. Look at the rounds."
+
+    def not_in_the_totals(self) -> str:
+        if self.lost > 0:
+            return ""
+        return (
+            f"Over all rounds together {self.arm} takes no longer than {self.winner} for 1,000 tokens: it loses in "
+            "most rounds and gains in a few, so no term of the ledger explains it. Look at the rounds."
         )
-    names = {
-        "prompt_ms": "computing prompts",
-        "draft_ms": "drafting",
-        "verify_ms": "verification",
-        "sample_ms": "sampling",
-        "decide_ms": "deciding",
-    }
-    names["other_ms"] = "everything else"
-    untold = [
-        each for each, ledger in ((arm, mine), (winner, other)) if any(ledger[n] is None for n in names)
-    ]
-    if untold:
-        return "not told", (
-            f"{arm} loses {lost:.0f} ms to {winner} for every 1,000 tokens; where the time of {' and '.join(untold)} "
-            "goes, its engine does not tell."
+
+    def not_told(self) -> str:
+        ledgers = ((self.arm, self.mine), (self.winner, self.other))
+        untold = [arm for arm, ledger in ledgers if any(ledger[part] is None for part in PARTS)]
+        if not untold:
+            return ""
+        return (
+            f"{self.arm} loses {self.lost:.0f} ms to {self.winner} for every 1,000 tokens; where the time of "
+            f"{' and '.join(untold)} goes, its engine does not tell."
         )
-    largest = max(names, key=lambda name: mine[name] - other[name])
-    return names[largest], (
-        f"The largest part of the loss is {names[largest]}: {mine[largest] - other[largest]:.0f} ms more than {winner} "
-        f"for every 1,000 tokens, of {lost:.0f} ms in all."
-    )
+
+    def largest_part(self) -> tuple[str, str]:
+        """The line of the ledger that is longer by most, and its sentence."""
+        part = max(PARTS, key=self.more)
+        return PARTS[part], (
+            f"The largest part of the loss is {PARTS[part]}: {self.more(part):.0f} ms more than {self.winner} for "
+            f"every 1,000 tokens, of {self.lost:.0f} ms in all."
+        )
+
+    def _off(self) -> str:
+        measured, expected = (self.mine[name] or 0.0 for name in ("measured_ms", "expected_ms"))
+        return (
+            f"steps took {100 * abs(self.costs_off):.0f} % {'more' if self.costs_off > 0 else 'less'} than the costs "
+            f"that {self.arm} decides by say ({measured:.1f} ms against {expected:.1f} ms)"
+        )
