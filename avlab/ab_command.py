@@ -79,20 +79,25 @@ def objective(text: str | None) -> tuple[str, float] | None:
 
 
 class Watch:
-    """An experiment as it stands, asked anew now and then; None before it has begun."""
+    """An experiment as it stands, asked anew now and then; None before it has begun.
 
-    SECONDS = 2.0
+    Asking takes time from the worker, and more the longer the experiment is: it takes a fiftieth of all time at most.
+    """
 
-    def __init__(self, ask: Callable[[], dict[str, Any]]):
-        self._ask, self._asked = ask, 0.0
+    SECONDS, PART = 2.0, 50
+
+    def __init__(self, ask: Callable[[], dict[str, Any]], clock: Callable[[], float] = time.monotonic):
+        self._ask, self._clock, self._next = ask, clock, 0.0
         self._answer: dict[str, Any] | None = None
 
     def __call__(self) -> dict[str, Any] | None:
-        if time.monotonic() - self._asked > self.SECONDS:
+        began = self._clock()
+        if began >= self._next:
             try:
                 self._answer = self._ask()
             except Exception as error:
                 if not is_ours(error):
                     raise
-            self._asked = time.monotonic()
+            now = self._clock()
+            self._next = now + max(self.SECONDS, self.PART * (now - began))
         return self._answer

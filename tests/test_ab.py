@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from avlab.ab_command import Watch
 from avlab.config import ConfigError, RunConfig
 from avlab.experiments.analysis import NoExperiment, analyse
 from avlab.experiments.plan import make_plan, notes
@@ -282,6 +283,21 @@ def test_verdicts_say_the_unit_and_what_is_not_known():
     assert "too few rounds" in verdict(result | {"low": None, "high": None}, terms)
     assert "the ratio changed" in verdict(result | {"moved": True}, terms)
     assert plain(result) == result
+
+
+def test_watching_an_experiment_takes_little_of_its_time():
+    now, asked = [100.0], []
+
+    def ask():
+        asked.append(now[0])
+        now[0] += 0.3  # a long experiment takes long to analyse
+        return {"rounds": len(asked)}
+
+    watch = Watch(ask, lambda: now[0])
+    while now[0] < 200.0:
+        assert watch()["rounds"] == len(asked)
+        now[0] += 0.5
+    assert len(asked) == 7 and 0.3 * len(asked) < 0.025 * 100.0
 
 
 def test_how_long_it_takes_is_told_from_the_parts_that_are_done():
