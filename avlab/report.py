@@ -14,11 +14,10 @@ from avlab.experiments.analysis import analyse
 from avlab.experiments.frontier import analyse_frontier
 from avlab.experiments.plan import DESIGNS
 from avlab.experiments.words import (
-    EVENED,
     RATIO,
     blocks_of,
     counted,
-    errors_together,
+    ratios_explained,
     requests,
     rounds,
     until,
@@ -36,7 +35,7 @@ DIGITS = dict.fromkeys(("tokens/s", "one user", "p50, ms", "p95, ms", "first, ms
 
 DEFINITIONS = {
     "throughput, tokens/s": "output tokens a second, of all requests together. Of an arm in an A/B: the tokens of its "
-    "counted blocks over their seconds, prompts evened out in switchback blocks, as in the ledger. At a point of a "
+    "counted blocks over their seconds, prompts evened out where it says so. At a point of a "
     "frontier: the geometric mean of its repeats, around which its bars lie; the ledger adds the repeats up",
     "one user, interactivity": "output tokens a second for one user: the median over requests; at a point of a "
     "frontier the geometric mean of its repeats' medians",
@@ -47,7 +46,6 @@ DEFINITIONS = {
     "tokens per step": "tokens that a request gains in a step in which it gains any; 1 without drafts",
     "round, block": "a round serves every arm once, in random order; a block is a run of steps under one arm",
     "ratio": RATIO,
-    "prompts evened out": EVENED,
     "watched 95 %": "holds at every round at once, so an experiment may be watched and stopped at any time: a betting "
     "test on the sign of each round's log ratio, which the random order makes a fair coin if the arms are equal; the "
     "interval is what the test does not refute",
@@ -140,7 +138,7 @@ def _ab(answer: Mapping[str, Any]) -> tuple[list[str], list[Chart]]:
         f"{plan['design']}: {DESIGNS[plan['design']]} {answer['rounds']} of {rounds(plan['rounds'])}, "
         f"{blocks_of(plan)}, {requests(plan['concurrency'])} under way, order of arms drawn with seed {plan['seed']}."
     )
-    intervals = " ".join(filter(None, (errors_together(answer), until(answer))))
+    intervals = " ".join(filter(None, (ratios_explained(answer), until(answer))))
     parts = [
         f"<p class='verdict'>{first}</p>",
         *(f"<p>{sentence}</p>" for sentence in others),

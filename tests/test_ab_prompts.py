@@ -42,10 +42,10 @@ def blocks_of(seed, rounds=60, seconds=(0.02, 0.02), **more):
 
 
 def log_ratios(blocks, even=True):
-    """Log ratio of a to b by round, as `analyse` takes them."""
-    before = prompts.known_before(blocks)
+    """Log ratio of a to b by round."""
+    by = prompts.known_by(blocks)
     rate = {
-        (b["arm"], b["round"]): b["tokens"] / (before[b["round"]].even_seconds(b) if even else b["seconds"])
+        (b["arm"], b["round"]): b["tokens"] / (by[b["round"]].even_seconds(b) if even else b["seconds"])
         for b in blocks
     }
     count = 1 + max(b["round"] for b in blocks)
@@ -66,8 +66,8 @@ def test_evening_leaves_the_ratio_and_takes_most_of_the_chance():
     traffic = prompts.known(blocks)
     a, b = (seconds / TOKENS + traffic.seconds_a_token for seconds in (0.018, 0.02))
     even, raw = log_ratios(blocks), log_ratios(blocks, even=False)
-    assert even[1:].mean() == pytest.approx(np.log(b / a), abs=0.01)
-    assert even[1:].std() < 0.4 * raw.std()
+    assert even.mean() == pytest.approx(np.log(b / a), abs=0.01)
+    assert even.std() < 0.4 * raw.std()
 
 
 def test_all_seconds_together_stay_what_they_were():
@@ -86,16 +86,15 @@ def test_without_prompts_nothing_is_changed():
     assert prompts.known(only) == prompts.UNKNOWN  # no step without a prompt says what one would have taken
 
 
-def test_the_first_round_is_as_it_was_and_none_looks_ahead():
+def test_no_round_looks_ahead():
     blocks = blocks_of(4, rounds=20)
     x = log_ratios(blocks)
-    assert x[0] == log_ratios(blocks, even=False)[0]
     for last in (1, 7, 19):
         assert (log_ratios([b for b in blocks if b["round"] <= last]) == x[: last + 1]).all()
 
 
 def test_arms_exchanged_within_a_round_change_the_sign_of_its_log_ratio_and_nothing_before():
-    """What the test rests on: given what a round's blocks were and all rounds before, its sign is the order's coin."""
+    """What the test rests on: given what a round's blocks were and all rounds before, the order's coin is the sign."""
     blocks = blocks_of(5, rounds=12)
     x, other = log_ratios(blocks), {"a": "b", "b": "a"}
     exchanged = log_ratios([b | {"arm": other[b["arm"]]} if b["round"] == 11 else b for b in blocks])
@@ -117,8 +116,10 @@ def test_a_difference_is_found_sooner():
     assert np.mean(found[1]) > np.mean(found[0]) + 0.3
 
 
-def recorded(tmp_path, design, rounds=8):
-    """The verdict of two arms whose steps take 10 ms, or 60 ms with a prompt, which "none" happens to get more of."""
+def recorded(tmp_path, design, rounds=8, dear=None):
+    """The verdict of two arms whose steps take 10 ms, or 60 ms with a prompt, which "none" happens to get more of; a
+    prompt takes 500 ms from round `dear` on.
+    """
     run, config = new_run_id(), {"policy": "none", "workload": "chat", "temperature": 1.0}
     plan = m.Experiment(["fixed:5", "none"], "none", rounds, 4, design)
     sent, clock = [frames.hello(config=config), m.ExperimentBegun(plan, 0.0, 0)], 0.0
@@ -127,7 +128,8 @@ def recorded(tmp_path, design, rounds=8):
         sent.append(m.Block(number, arm, "serve", first, clock, "chat", number // 2))
         for each in range(first, first + 10):
             prompt = each % 10 < (1 if arm == "fixed:5" else 3)
-            clock += 0.06 if prompt else 0.01
+            late = dear is not None and number // 2 >= dear
+            clock += (0.51 if late else 0.06) if prompt else 0.01
             told = {
                 "time": clock,
                 "prompt_tokens": 50 * prompt,
@@ -136,6 +138,7 @@ def recorded(tmp_path, design, rounds=8):
             }
             sent.append(m.Steps([frames.step(each, number, **told)]))
         sent += [m.RoundDone(number // 2, True, "", clock, first + 10)] if number % 2 else []
+    tmp_path.mkdir(exist_ok=True)
     with Database(tmp_path / "lab.duckdb") as database, Recorder(database) as recorder:
         for envelope in frames.envelopes(sent, run, 0):
             recorder.record(envelope)
@@ -155,27 +158,71 @@ def test_blocks_say_what_prompts_took(tmp_path):
 
 def test_a_switchback_verdict_charges_every_arm_the_same_prompts(tmp_path):
     told, _ = recorded(tmp_path, "switchback")
-    mine, other = (told["arms"][arm] for arm in ("fixed:5", "none"))
-    assert mine["tokens_per_s"] == pytest.approx(other["tokens_per_s"]) == pytest.approx(40 / 0.2)
-    assert (mine["tokens_per_s_as_served"], other["tokens_per_s_as_served"]) == (
-        pytest.approx(40 / 0.15),
-        pytest.approx(40 / 0.25),
-    )
-    for seen in (mine, other):
+    assert told["prompts"] == {"price": pytest.approx(0.001), "share": pytest.approx(2.5), "evened": True}
+    for arm, served in (("fixed:5", 40 / 0.15), ("none", 40 / 0.25)):
+        seen = told["arms"][arm]
+        assert seen["tokens_per_s"] == pytest.approx(40 / 0.2)
         ledger = seen["ledger"]
+        assert ledger["served_tokens_per_s"] == pytest.approx(served)
         assert ledger["prompt_ms"] == pytest.approx(2500.0)  # 0.1 s for 40 tokens
         assert (
             sum(ledger[part] for part in PARTS) == pytest.approx(ledger["total_ms"]) == pytest.approx(5000.0)
         )
-    assert told["results"][0]["ratio_by_round"][1:] == pytest.approx([1.0] * 7)
+    assert told["results"][0]["ratio_by_round"] == pytest.approx([1.0] * 8)
     assert EVENED in ratios_explained(told)
+
+
+def test_a_ratio_looks_at_no_later_round_while_tokens_a_second_are_of_all(tmp_path):
+    """Later prompts cost ten times as much; the ratios of rounds that are over stay what they were."""
+    early, _ = recorded(tmp_path / "early", "switchback", rounds=8)
+    told, blocks = recorded(tmp_path / "late", "switchback", rounds=16, dear=8)
+    assert told["prompts"]["price"] > 3 * early["prompts"]["price"]
+    assert told["results"][0]["ratio_by_round"][:8] == pytest.approx(early["results"][0]["ratio_by_round"])
+    best = told["best_fixed"]
+    assert best["tokens_per_s"] == pytest.approx(told["arms"][best["arm"]]["tokens_per_s"])
+    traffic = prompts.known(blocks)
+    for arm, seen in told["arms"].items():
+        mine = [block for block in blocks if block["arm"] == arm]
+        rate = sum(block["tokens"] for block in mine) / sum(map(traffic.even_seconds, mine))
+        assert seen["tokens_per_s"] == pytest.approx(rate)
 
 
 def test_isolated_blocks_are_left_as_they_were_served(tmp_path):
     told, _ = recorded(tmp_path, "isolated")
+    assert not told["prompts"]["evened"]
     for arm, seen in told["arms"].items():
-        assert seen["tokens_per_s"] == pytest.approx(seen["tokens_per_s_as_served"])
-        assert seen["ledger"]["prompt_ms"] == pytest.approx(1250.0 if arm == "fixed:5" else 3750.0)
-        assert sum(seen["ledger"][part] for part in PARTS) == pytest.approx(seen["ledger"]["total_ms"])
+        ledger = seen["ledger"]
+        assert seen["tokens_per_s"] == pytest.approx(ledger["served_tokens_per_s"])
+        assert ledger["prompt_ms"] == pytest.approx(1250.0 if arm == "fixed:5" else 3750.0)
+        assert sum(ledger[part] for part in PARTS) == pytest.approx(ledger["total_ms"])
     assert told["results"][0]["ratio"] == pytest.approx(0.25 / 0.15, rel=0.01)
     assert EVENED not in ratios_explained(told)
+
+
+def test_only_throughput_is_evened_between_repeats():
+    blocks = [
+        {**b, "tokens_per_s": b["tokens"] / b["seconds"], "interactivity": 40.0}
+        for b in blocks_of(6, rounds=50)
+    ]
+    even = prompts.evened(blocks)
+    spread = [np.std([b["tokens_per_s"] for b in each]) for each in (even, blocks)]
+    assert spread[0] < 0.5 * spread[1] and {b["interactivity"] for b in even} == {40.0}
+    (empty,) = prompts.evened([blocks[0] | {"tokens_per_s": None, "seconds": 0.0}])
+    assert empty["tokens_per_s"] is None
+
+
+def test_prompts_take_what_verification_has_and_then_of_the_rest():
+    entry = {"verify_ms": 30.0, "other_ms": 20.0, "total_ms": 100.0, "tokens": 10, "seconds": 1.0}
+    changed = prompts.with_prompts(entry, 40.0, 25.0)
+    assert (changed["prompt_ms"], changed["verify_ms"], changed["other_ms"]) == (25.0, 0.0, 10.0)
+    assert changed["total_ms"] == 85.0
+    untold = prompts.with_prompts(entry | {"verify_ms": None}, 5.0, 5.0)
+    assert (untold["verify_ms"], untold["other_ms"], untold["total_ms"]) == (None, 15.0, 100.0)
+
+
+def test_a_block_keeps_a_tenth_of_its_time_however_dear_prompts_are():
+    dear = prompts.Prompts(price=1.0, share=0.0)
+    block = {"seconds": 2.0, "tokens": 10, "prompt_tokens": 500}
+    assert dear.own_seconds(block) == pytest.approx(1.8) and dear.even_seconds(block) == pytest.approx(0.2)
+    cheaper_with = block_of(np.random.default_rng(0), 0, "a", 0.02) | {"prompt_seconds": 0.0}
+    assert prompts.known([cheaper_with]) == prompts.UNKNOWN  # no price is below 0

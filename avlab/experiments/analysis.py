@@ -1,5 +1,6 @@
 """A run's A/B as numbers: ratios with their sequences, what users saw, the ledger, and the verdict in words."""
 
+from collections.abc import Callable
 from typing import Any
 
 import duckdb
@@ -22,11 +23,11 @@ def analyse(con: duckdb.DuckDBPyConnection, run: str, slo: tuple[str, float] | N
     """Everything that is said of an A/B, as JSON can hold it; may be asked after every round.
 
     results: a row for each arm but the baseline, of throughput over the baseline's, see `result_of`. arms: by arm
-    tokens_per_s (of its counted blocks: their tokens over their seconds, in switchback blocks with prompts evened out,
-    see `prompts`; as in the ledger), tokens_per_s_as_served (without that), what users saw, and the ledger per 1,000
-    output tokens. seconds_a_round: its median, wash-outs included. dropped: round (as stored, from 0;
-    sentences count from 1) and reason. adaptive: see `against_fixed`. verdicts and why: sentences. slo: (measure,
-    limit), see `words.best_within`. Raises NoExperiment.
+    tokens_per_s (of its counted blocks: their tokens over their seconds, with prompts evened out; 1e6 over the ledger's
+    total_ms), what users saw (as served), and the ledger per 1,000 output tokens, of which tokens and seconds are as
+    served. prompts: what evening took them to be (`prompts.Prompts`), and whether anything is evened. seconds_a_round:
+    its median, wash-outs included. dropped: round (as stored, from 0; sentences count from 1) and reason. adaptive: see
+    `against_fixed`. verdicts and why: sentences. slo: (measure, limit), see `words.best_within`. Raises NoExperiment.
     """
     plan = queries.experiment(con, run)
     if plan is None:
@@ -34,11 +35,13 @@ def analyse(con: duckdb.DuckDBPyConnection, run: str, slo: tuple[str, float] | N
     description = queries.describe(con, run)
     rounds, blocks = queries.rounds(con, run), queries.block_rates(con, run)
     kept = [row["round"] for row in rounds if row["kept"]]
-    even, traffic = plan["design"] == "switchback", prompts.known(blocks)
-    tokens, seconds = _by_round(blocks, plan["arms"], kept, even)
-    rates = _rates(plan["arms"], tokens, seconds)
-    users, raw = queries.user_times(con, run), queries.arm_ledger(con, run)
-    ledger = {arm: prompts.apart(entry, traffic, even) for arm, entry in raw.items()}
+    traffic = prompts.known(blocks) if plan["design"] == "switchback" else prompts.UNKNOWN
+    by = prompts.known_by(blocks) if traffic.price else {}
+    rates = _rates(
+        plan["arms"],
+        *_by_round(blocks, plan["arms"], kept, lambda b: by.get(b["round"], traffic).even_seconds(b)),
+    )
+    users, ledger = queries.user_times(con, run), _ledgers(con, run, blocks, traffic)
     compared = [arm for arm in plan["arms"] if arm != plan["baseline"]]
     pace = _seconds_a_round(rounds)
     results = [plain(result_of(arm, rates[arm], rates[plan["baseline"]], pace)) for arm in compared]
@@ -50,12 +53,12 @@ def analyse(con: duckdb.DuckDBPyConnection, run: str, slo: tuple[str, float] | N
         "temperature": description["config"]["temperature"],
         "rounds": len(kept),
         "seconds_a_round": pace,
+        "prompts": {**traffic._asdict(), "evened": traffic.price > 0},
         "dropped": _dropped(rounds, queries.unfinished_round(con, run), description["state"]),
         "results": results,
         "arms": {
             arm: {
-                "tokens_per_s": _rate(ledger.get(arm)),
-                "tokens_per_s_as_served": _rate(raw.get(arm)),
+                "tokens_per_s": 1e6 / ledger[arm]["total_ms"] if arm in ledger else None,
                 **users.get(arm, {}),
                 "ledger": ledger.get(arm),
             }
@@ -63,9 +66,9 @@ def analyse(con: duckdb.DuckDBPyConnection, run: str, slo: tuple[str, float] | N
         },
     }
     answer["adaptive"] = against_fixed(rates, plan["arms"], plan["baseline"], pace)
-    answer["best_fixed"] = best = best_fixed(plan["arms"], tokens, seconds)
-    if best and best["arm"]:
-        best["tokens_per_s"] = answer["arms"][best["arm"]]["tokens_per_s"]
+    answer["best_fixed"] = best_fixed(
+        plan["arms"], *_by_round(blocks, plan["arms"], kept, traffic.even_seconds)
+    )
     answer["slo"] = words.best_within(answer["arms"], slo) if slo else None
     answer["verdicts"] = words.verdicts(answer)
     answer["why"] = reasons.why(answer, _miscalibrations(con, run, plan["arms"]))
@@ -122,16 +125,10 @@ def end_of(log_ratio: float) -> float | None:
 
 
 def _by_round(
-    blocks: list[dict], arms: list[str], kept: list[int], even: bool
+    blocks: list[dict], arms: list[str], kept: list[int], seconds: Callable[[dict], float]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Tokens and seconds of the counted blocks by arm and kept round, [A, T] each. even: seconds with prompts evened
-    out, by what the rounds before say of prompts.
-    """
-    before = prompts.known_before(blocks) if even else {}
-    found = {}
-    for block in blocks:
-        traffic = before.get(block["round"], prompts.UNKNOWN)
-        found[block["arm"], block["round"]] = (block["tokens"], traffic.even_seconds(block))
+    """Tokens of the counted blocks, and what `seconds` says of each, by arm and kept round, [A, T] each."""
+    found = {(block["arm"], block["round"]): (block["tokens"], seconds(block)) for block in blocks}
     whole = [number for number in kept if all((arm, number) in found for arm in arms)]
     values = np.array([[found[arm, number] for number in whole] for arm in arms], dtype=np.float64)
     values = values.reshape(len(arms), len(whole), 2)
@@ -150,9 +147,17 @@ def _seconds_a_round(rounds: list[dict]) -> float | None:
     return float(np.median(np.diff(times))) if len(times) > 1 else None
 
 
-def _rate(ledger: dict[str, Any] | None) -> float | None:
-    """Tokens a second by a ledger, whose total_ms is for 1,000 of them."""
-    return 1e6 / ledger["total_ms"] if ledger and ledger["total_ms"] else None
+def _ledgers(
+    con: duckdb.DuckDBPyConnection, run: str, blocks: list[dict], traffic: prompts.Prompts
+) -> dict[str, dict[str, Any]]:
+    """The ledger by arm, with the traffic's mean of prompts where that is evened out, else with the arm's own."""
+    own = traffic if traffic.price else prompts.known(blocks)
+    answer = {}
+    for arm, entry in queries.arm_ledger(con, run).items():
+        own_ms = prompts.own_ms(own, (block for block in blocks if block["arm"] == arm))
+        mean_ms = 1e6 * traffic.seconds_a_token if traffic.price else own_ms
+        answer[arm] = prompts.with_prompts(entry, own_ms, mean_ms)
+    return answer
 
 
 def _dropped(rounds: list[dict], unfinished: int | None, state: str) -> list[dict]:

@@ -113,16 +113,20 @@ def points(con: duckdb.DuckDBPyConnection, runs: Sequence[str]) -> list[dict[str
     blocks = [block for run in runs for block in queries.block_rates(con, run, FINISHED)]
     users = queries.user_times(con, runs, FINISHED)
     ledgers = queries.arm_ledger(con, runs, FINISHED)
-    traffic = prompts.known(blocks)
+    traffic = {
+        load: prompts.known(block for block in blocks if load_of(block["arm"]) == load)
+        for load in {load_of(block["arm"]) for block in blocks}
+    }
     found = []
     for cell in dict.fromkeys(block["arm"] for block in blocks):
         mine = [b for b in blocks if b["arm"] == cell and b["tokens_per_s"] and b["interactivity"]]
         if mine:
+            own_ms = prompts.own_ms(traffic[load_of(cell)], mine)
             point: dict[str, Any] = {
                 "arm": unlabelled(cell),
                 "load": load_of(cell),
                 "repeats": len(mine),
-                "ledger": prompts.apart(ledgers[cell], traffic, even=False),
+                "ledger": prompts.with_prompts(ledgers[cell], own_ms, own_ms),
             }
             for name in ("tokens_per_s", "interactivity"):
                 log = np.log([block[name] for block in mine])

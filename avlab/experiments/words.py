@@ -20,17 +20,18 @@ LEDGER = {  # titles of what the ledger holds per 1,000 output tokens
     "saved_ms": "verifying all: ms more",
     "explored": "drafts explored",
     "explored_ms": "exploring: ms of these",
+    "served_tokens_per_s": "as served, tokens/s",
 }
 RATIO = (
     "A ratio is taken within rounds: it is the value that bets on a higher and bets on a lower one have refuted alike, "
-    "the centre of the watched interval. It is neither the quotient of the two tokens/s, which are sums over all "
-    "rounds, nor the mean of the rounds, which one wild round moves; the planned interval is centred on the mean of "
+    "the centre of the watched interval. It is neither the quotient of the two tokens/s, which are of all rounds "
+    "together, nor the mean of the rounds, which one wild round moves; the planned interval is centred on the mean of "
     "the rounds' log ratios."
 )
 EVENED = (
-    "Prompts are computed when requests happen to end, whichever arm is in force, so their time is evened out: every "
-    "block is charged the traffic's mean for its output tokens instead of its own, and a ratio takes that from the "
-    "rounds before."
+    "Prompts are computed when requests happen to end, whichever arm is in force, so their time is evened out in "
+    "tokens/s and ledger: every block is charged the traffic's mean for its output tokens instead of its own, and in a "
+    "ratio the mean as known by its round. Times of users are as served."
 )
 ENDED_EARLY = {"cut short": "cut short", "failed": "cut short", "stopped": "stopped"}  # states of a run
 AS_MEASURED = ", by the values measured and without regard to their error"
@@ -179,7 +180,7 @@ def _beyond_baseline(row: Mapping[str, Any], plan: Mapping[str, Any]) -> list[Ma
 
 def ratios_explained(answer: Mapping[str, Any]) -> str:
     """What a ratio is and is not, and when an interval holds in spite of looks; shown beside the ratios."""
-    evened = f" {EVENED}" if answer["plan"]["design"] == "switchback" else ""
+    evened = f" {EVENED}" if answer["prompts"]["evened"] else ""
     return (
         f"{RATIO}{evened} “Watched” holds however often you look; “planned” only for one look at the end of a planned "
         f"number of rounds. {errors_together(answer)}"

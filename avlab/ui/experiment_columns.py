@@ -5,7 +5,7 @@ import streamlit as st
 from avlab.experiments.words import SLO_MEASURES, SloError, parse_slo
 
 _HELP = {
-    "tokens/s": "Output tokens of all requests together, in a second.",
+    "tokens/s": "Output tokens of all requests together, in a second; in an A/B prompts may be evened out, see below.",
     "one user": "Tokens/s for one user: the median over requests.",
     "p50, ms": "Time for an output token, milliseconds: the median.",
     "p95, ms": "Time for an output token, milliseconds: 95 % of tokens come faster.",

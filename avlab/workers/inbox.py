@@ -15,9 +15,7 @@ from avlab.workers import messages as m
 from avlab.workers.link import Bell, open_socket
 from avlab.workers.private import LinkError
 
-BATCH_SECONDS = (
-    1.0  # chosen here: pages look once a second, and every commit holds the worker up for ten milliseconds
-)
+BATCH_SECONDS = 1.0  # chosen here: pages look once a second, and a commit may hold the worker up for ten ms
 PING_SECONDS = 1.0
 WAITING_FRAMES = 2_000  # frames in memory beyond which the worker keeps the rest
 RESEND_SECONDS = 0.5

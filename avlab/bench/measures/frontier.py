@@ -164,13 +164,13 @@ def judged(found: Mapping[int, Load]) -> tuple[dict[str, float | None], list[Tab
     ]
     notes = [
         "Each load is an A/B in switchback blocks: the same requests stay under way, and arms are compared within a "
-        f"round. The first rounds, {FIRST} or as many as there was time for, have all arms; later ones leave out "
-        "vLLM's rule and the fixed lengths that those showed to be slower than the best of them (Student's 95 % "
-        "interval of the ratio to it is below 1; now and then that drops a length that is as good). Ratios are "
-        "geometric means with Student's 95 % interval over rounds. The best of the fixed lengths that are left is "
-        "chosen for a round by the other rounds; in the plain ratio all rounds choose and judge, which favours the "
-        "fixed length. Loads are served one after the other: what the machine does over minutes is in comparisons "
-        "across loads, not in the ratios."
+        "round, the time of prompts evened out between blocks (interactivity is as served). The first rounds, "
+        f"{FIRST} or as many as there was time for, have all arms; later ones leave out vLLM's rule and the fixed "
+        "lengths that those showed to be slower than the best of them (Student's 95 % interval of the ratio to it is "
+        "below 1; now and then that drops a length that is as good). Ratios are geometric means with Student's 95 % "
+        "interval over rounds. The best of the fixed lengths that are left is chosen for a round by the other rounds; "
+        "in the plain ratio all rounds choose and judge, which favours the fixed length. Loads are served one after "
+        "the other: what the machine does over minutes is in comparisons across loads, not in the ratios."
     ]
     few = [load for load in LOADS if load not in found or found[load].close.count < PAIRED]
     if few:
