@@ -128,7 +128,7 @@ def test_what_drafting_costs_under_a_high_load_does_not_keep_a_low_one_from_draf
         measured.observe(1, 0, 1, 0.0, table().verify[1], 0.2)
     low = measured.by_depth(K), measured.verify, 1, 1, 1
     assert choose_depth_and_budget(survival, np.full(1, K), *low)[0] > 0
-    for _ in range(3000):
+    for _ in range(20_000):
         measured.observe(16, 0, 16, 0.0, table().verify[16], 1.0)
     assert measured.draft_at(1)[16] - measured.draft_at(0)[16] == pytest.approx(
         table().draft_at(1)[16], rel=0.02

@@ -27,13 +27,13 @@ class Share(NamedTuple):
 
 
 SHARES = {
-    64: Share("1.5s", 540.0),
-    32: Share("1.2s", 420.0),
-    16: Share("1s", 390.0),
-    8: Share("1s", 390.0),
-    4: Share("1s", 480.0),
-    2: Share("1s", 600.0),
-    1: Share("1s", 690.0),
+    64: Share("1.5s", 560.0),
+    32: Share("1.2s", 330.0),
+    16: Share("1s", 380.0),
+    8: Share("1s", 300.0),
+    4: Share("1s", 340.0),
+    2: Share("1s", 400.0),
+    1: Share("1s", 400.0),
 }
 LOADS = tuple(sorted(SHARES))
 LIMIT = sum(share.seconds for share in SHARES.values())  # seconds
