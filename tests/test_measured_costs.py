@@ -61,6 +61,16 @@ def test_a_size_that_is_not_met_follows_those_that_are():
     assert measured.verify[40] == pytest.approx(2.0 * table().verify[40], rel=0.05)
 
 
+def test_a_size_that_was_met_keeps_its_cost_while_another_is_served():
+    """One that was not follows at once: it cannot look cheap only because nobody has tried it."""
+    dear = taught(table(), [(0, 8), (1, 16)], verify=lambda tokens: 1.0 if tokens <= 8 else 1.5)
+    for _ in range(500):
+        dear.observe(8, 0, 8, 0.0, table().verify[8], 0.0)
+    assert dear.verify[16] > 1.4 * table().verify[16]
+    slower = taught(table(), [(0, 8)], steps=100, verify=2.0)
+    assert slower.verify[16] == pytest.approx(2.0 * table().verify[16], rel=0.02)
+
+
 def test_what_a_draft_adds_to_the_rest_of_a_step_is_part_of_its_cost():
     measured = taught(table(), [(0, 8), (2, 20)], other=(0.5, 1.75))
     assert measured.verify[8] == pytest.approx(table().verify[8], rel=0.02)
