@@ -68,7 +68,7 @@ def test_a_size_that_was_met_keeps_its_cost_while_another_is_served():
         dear.observe(8, 0, 8, 0.0, table().verify[8], 0.0)
     assert dear.verify[16] > 1.4 * table().verify[16]
     slower = taught(table(), [(0, 8)], steps=100, verify=2.0)
-    assert slower.verify[16] == pytest.approx(2.0 * table().verify[16], rel=0.02)
+    assert slower.verify[16] == pytest.approx(2.0 * table().verify[16], rel=0.05)
 
 
 def test_what_a_draft_adds_to_the_rest_of_a_step_is_part_of_its_cost():
