@@ -17,7 +17,8 @@ from avlab.experiments.words import (
     RATIO,
     blocks_of,
     counted,
-    ratios_explained,
+    errors_together,
+    evening,
     requests,
     rounds,
     until,
@@ -138,7 +139,7 @@ def _ab(answer: Mapping[str, Any]) -> tuple[list[str], list[Chart]]:
         f"{plan['design']}: {DESIGNS[plan['design']]} {answer['rounds']} of {rounds(plan['rounds'])}, "
         f"{blocks_of(plan)}, {requests(plan['concurrency'])} under way, order of arms drawn with seed {plan['seed']}."
     )
-    intervals = " ".join(filter(None, (ratios_explained(answer), until(answer))))
+    intervals = " ".join(filter(None, (evening(answer), errors_together(answer), until(answer))))
     parts = [
         f"<p class='verdict'>{first}</p>",
         *(f"<p>{sentence}</p>" for sentence in others),

@@ -178,13 +178,15 @@ def _beyond_baseline(row: Mapping[str, Any], plan: Mapping[str, Any]) -> list[Ma
     return [each for each in row["against"] if plan["baseline"] not in (each["arm"], each["baseline"])]
 
 
+def evening(answer: Mapping[str, Any]) -> str:
+    """What evening out prompts is; nothing where nothing is evened."""
+    return EVENED if answer["prompts"]["evened"] else ""
+
+
 def ratios_explained(answer: Mapping[str, Any]) -> str:
     """What a ratio is and is not, and when an interval holds in spite of looks; shown beside the ratios."""
-    evened = f" {EVENED}" if answer["prompts"]["evened"] else ""
-    return (
-        f"{RATIO}{evened} “Watched” holds however often you look; “planned” only for one look at the end of a planned "
-        f"number of rounds. {errors_together(answer)}"
-    ).rstrip()
+    intervals = "“Watched” holds however often you look; “planned” only for one look at the end of a planned number of rounds."
+    return " ".join(filter(None, (RATIO, evening(answer), intervals, errors_together(answer))))
 
 
 def errors_together(answer: Mapping[str, Any]) -> str:
