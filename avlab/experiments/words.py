@@ -185,7 +185,10 @@ def evening(answer: Mapping[str, Any]) -> str:
 
 def ratios_explained(answer: Mapping[str, Any]) -> str:
     """What a ratio is and is not, and when an interval holds in spite of looks; shown beside the ratios."""
-    intervals = "“Watched” holds however often you look; “planned” only for one look at the end of a planned number of rounds."
+    intervals = (
+        "“Watched” holds however often you look; “planned” only for one look at the end of a planned number of "
+        "rounds."
+    )
     return " ".join(filter(None, (RATIO, evening(answer), intervals, errors_together(answer))))
 
 
