@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.table import Table
 
-from avlab.experiments.words import LEDGER, block_length, ratios_explained, rounds, verdict
+from avlab.experiments.words import LEDGER, block_length, errors_together, ratios_explained, rounds, verdict
 from avlab.terminal import RunDisplay, answers
 from avlab.ui.formats import number
 
@@ -87,7 +87,7 @@ def show(answer: dict[str, Any]) -> None:
     console.print(ledger)
     console.print(
         f"\n{plan['design']}, {answer['rounds']} of {rounds(plan['rounds'])} of blocks of {block_length(plan)}, run "
-        f"{answer['run_id']}. {ratios_explained(answer)}",
+        f"{answer['run_id']}. {ratios_explained(answer)} {errors_together(answer)}".rstrip(),
         markup=False,
         soft_wrap=True,
     )

@@ -4,7 +4,7 @@ import streamlit as st
 
 from avlab.experiments.analysis import analyse
 from avlab.experiments.plan import DESIGNS
-from avlab.experiments.words import blocks_of, ratios_explained, requests, until
+from avlab.experiments.words import blocks_of, errors_together, ratios_explained, requests, until
 from avlab.figures import ab
 from avlab.ui import ab_setup, experiment_columns, formats, host, transfer
 from avlab.ui.chart import chart
@@ -63,7 +63,10 @@ def draw() -> None:
         column_config=experiment_columns.COLUMNS | {f"× {plan['baseline']}": THREE_DIGITS},
         placeholder=formats.DASH,
     )
-    st.caption(formats.unbroken(f"{ratios_explained(answer)} {until(answer)}"))
+    if said := f"{errors_together(answer)} {until(answer)}".strip():
+        st.caption(formats.unbroken(said))
+    with st.expander("How to read these numbers"):
+        st.markdown(formats.unbroken(ratios_explained(answer)))
     reasons(answer)
 
 

@@ -184,12 +184,12 @@ def evening(answer: Mapping[str, Any]) -> str:
 
 
 def ratios_explained(answer: Mapping[str, Any]) -> str:
-    """What a ratio is and is not, and when an interval holds in spite of looks; shown beside the ratios."""
+    """What a ratio is and is not, and when an interval holds in spite of looks."""
     intervals = (
         "“Watched” holds however often you look; “planned” only for one look at the end of a planned number of "
         "rounds."
     )
-    return " ".join(filter(None, (RATIO, evening(answer), intervals, errors_together(answer))))
+    return " ".join(filter(None, (RATIO, evening(answer), intervals)))
 
 
 def errors_together(answer: Mapping[str, Any]) -> str:
