@@ -155,16 +155,16 @@ def arm_ledger(
     sample_ms, decide_ms (None where the engine does not tell), other_ms (reporting, waiting and what is not told),
     total_ms; scheduled, admitted, accepted, trimmed and rejected draft tokens; saved_ms, what verifying every draft
     token would have cost more by the cost table; explored draft tokens and explored_ms, what they cost (None where no
-    step says); prompt_tokens that were computed. Beside them, as they are: tokens, steps, seconds, tokens_per_step, and
-    expected_ms, measured_ms (means of the steps that had an expectation).
+    step says). Beside them, as they are: tokens, steps, seconds, tokens_per_step, and expected_ms, measured_ms (means
+    of the steps that had an expectation).
     """
     sql = f"""
         WITH counted AS ({counted})
         SELECT arm, target_tokens, list_sum(scheduled) AS scheduled, list_sum(admitted) AS admitted,
             sum(list_sum(accepted))::BIGINT AS accepted, count(*) AS steps, sum(tokens)::BIGINT AS tokens,
-            sum(emitting)::BIGINT AS emitting, coalesce(sum(prompt_tokens), 0)::BIGINT AS prompt_tokens,
-            sum(draft_ms) AS draft_ms, sum(verify_ms) AS verify_ms, sum(sample_ms) AS sample_ms,
-            sum(decide_ms) AS decide_ms, sum(explored) AS explored, sum(explored_ms) AS explored_ms,
+            sum(emitting)::BIGINT AS emitting, sum(draft_ms) AS draft_ms, sum(verify_ms) AS verify_ms,
+            sum(sample_ms) AS sample_ms, sum(decide_ms) AS decide_ms, sum(explored) AS explored,
+            sum(explored_ms) AS explored_ms,
             sum(expected_ms) FILTER (prompt_tokens = 0) AS expected_ms,
             count(expected_ms) FILTER (prompt_tokens = 0) AS expectations,
             sum(draft_ms + verify_ms) FILTER (prompt_tokens = 0 AND expected_ms IS NOT NULL) AS measured_ms
@@ -234,7 +234,6 @@ def _entry(mine: list[dict], seconds: float, saved: float) -> dict:
         "saved_ms": per * saved,
         "explored": told("explored"),
         "explored_ms": told("explored_ms"),
-        "prompt_tokens": per * total("prompt_tokens"),
         "tokens": int(tokens),
         "steps": int(total("steps")),
         "seconds": seconds,
