@@ -39,7 +39,7 @@ class Factors:
         self._idle = 0  # steps since the last measurement
 
     def observe(self, size: int, measured: float, profiled: float) -> None:
-        """A cost was measured; it teaches the two knots beside its size. Others follow, slowly if they were met before."""
+        """A cost was measured; it teaches the two knots beside its size. Others follow, slowly once they were met."""
         if measured <= 0 or profiled <= 0:
             return
         self._idle = 0
