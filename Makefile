@@ -35,7 +35,7 @@ test-vllm-some:
 check: setup-dev      ## format, lint, types and the fast tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy avlab store app.py pages
+	$(BIN)/mypy avlab
 	$(BIN)/python -m pytest -m "not slow and not model and not browser and not vllm" $(ARGS)
 
 soak: setup-dev fetch ## an hour live with three browsers: the dashboard's memory, log, charts. SOAK_SECONDS=600 is shorter

@@ -1,5 +1,5 @@
 """`python -m avlab` is the same as `avlab`."""
 
-from avlab.cli import main
+from avlab.commands.cli import main
 
 main()

@@ -20,7 +20,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from avlab.policies import GRAMMAR, Arm
+from avlab.policies.arm import GRAMMAR, Arm
 from avlab.workloads import DEFAULT_ARRIVAL, open_arrivals
 
 DEFAULT_TARGET = "SmolLM2-135M-Instruct"

@@ -10,7 +10,7 @@ CLOSED = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 def is_ours(error: BaseException) -> bool:
     """Whether an error is one of this project's own classes, whose message is a sentence for the user."""
-    return type(error).__module__.partition(".")[0] in ("avlab", "store")
+    return type(error).__module__.partition(".")[0] == "avlab"
 
 
 def cause(error: Exception) -> str:

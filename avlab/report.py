@@ -25,9 +25,9 @@ from avlab.experiments.words import (
 )
 from avlab.figures import ab, calibration, frontier, live, numbers, sums
 from avlab.files import write_new
-from avlab.ui.feeds import Feed
-from avlab.ui.formats import moment
-from store import queries
+from avlab.formats import moment
+from avlab.store import queries
+from avlab.store.feeds import Feed
 
 PRIVATE = ("database",)  # a setting that says more of the machine's owner than of the run
 

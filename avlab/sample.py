@@ -16,13 +16,13 @@ from pathlib import Path
 from avlab.config import RunConfig
 from avlab.experiments.frontier import make_frontier
 from avlab.experiments.plan import make_plan
-from avlab.lab import Lab
-from avlab.workers import messages as m
-from avlab.workers.supervisor import WorkerError
-from store import queries, retention
-from store.database import Database
-from store.errors import StoreError
-from store.export import export_run, import_run
+from avlab.lab.lab import Lab
+from avlab.lab.supervisor import WorkerError
+from avlab.store import queries, retention
+from avlab.store.database import Database
+from avlab.store.errors import StoreError
+from avlab.store.export import export_run, import_run
+from avlab.wire import messages as m
 
 FOLDER = Path(__file__).with_name("sample_runs")
 SECONDS = 45.0  # of drifting traffic under each of the policies

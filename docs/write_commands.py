@@ -8,7 +8,7 @@ from pathlib import Path
 import typer.main
 from typer.core import TyperArgument
 
-from avlab.cli import app
+from avlab.commands.cli import app
 
 PAGE = Path(__file__).parent / "commands.md"
 

@@ -2,16 +2,17 @@
 
 import streamlit as st
 
+from avlab import formats
 from avlab.experiments.analysis import analyse
 from avlab.experiments.plan import DESIGNS
 from avlab.experiments.words import blocks_of, errors_together, ratios_explained, requests, until
 from avlab.figures import ab
-from avlab.ui import ab_setup, experiment_columns, formats, host, transfer
+from avlab.store import queries
+from avlab.ui import ab_setup, experiment_columns, host, transfer
 from avlab.ui.chart import chart
 from avlab.ui.shown import end, page, pick, tick
 from avlab.ui.vllm_serving import ENGINES, WITHIN
 from avlab.vllm.serving_config import VllmConfig
-from store import queries
 
 shown = page(
     "A/B",

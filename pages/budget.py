@@ -2,13 +2,14 @@
 
 import streamlit as st
 
+from avlab import diagnosis
 from avlab.figures import budget, numbers
-from avlab.ui import diagnosis, host
+from avlab.store import queries
+from avlab.store.feeds import RECENT_STEPS, columns
+from avlab.ui import host
 from avlab.ui.chart import chart
 from avlab.ui.cost_file import CostFileError, read_costs
-from avlab.ui.feeds import RECENT_STEPS, columns
 from avlab.ui.shown import page, tick
-from store import queries
 
 shown = page("Budget", "How many draft tokens is it worth verifying in a step, and why that many?")
 

@@ -6,12 +6,13 @@ from typing import Any
 import numpy as np
 import streamlit as st
 
+from avlab import formats
 from avlab.figures import calibration, numbers, palette, sums
 from avlab.speculation.calibration import Scores, scores
-from avlab.ui import formats, host, windows
+from avlab.store import queries
+from avlab.ui import host, windows
 from avlab.ui.chart import chart
 from avlab.ui.shown import page, tick
-from store import queries
 
 ALL = "all"
 

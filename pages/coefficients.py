@@ -2,8 +2,9 @@
 
 import streamlit as st
 
+from avlab import formats
 from avlab.figures import coefficients, sums
-from avlab.ui import formats, host
+from avlab.ui import host
 from avlab.ui.chart import chart
 from avlab.ui.shown import page, tick
 

@@ -2,14 +2,15 @@
 
 import streamlit as st
 
+from avlab import formats
 from avlab.experiments.frontier import PUBLISHED, analyse_frontier, read_frontier, scaled, shared_loads
 from avlab.experiments.words import requests
 from avlab.figures import frontier
-from avlab.ui import experiment_columns, formats, frontier_setup, host, transfer
+from avlab.store import queries
+from avlab.ui import experiment_columns, frontier_setup, host, transfer
 from avlab.ui.chart import chart
 from avlab.ui.refusals import refusals
 from avlab.ui.shown import end, page, pick, tick
-from store import queries
 
 NONE, SHIPPED, OWN = "nothing", "DeepSeek-V4-Pro with DSpark, 8 B300 (vLLM blog)", "a CSV of mine"
 LOGARITHMIC, LINEAR = "logarithmic", "linear"

@@ -6,14 +6,15 @@ from typing import Any
 import numpy as np
 import streamlit as st
 
+from avlab import diagnosis, formats
 from avlab.figures import budget, live
 from avlab.figures import numbers as figure_numbers
 from avlab.figures.base import Columns
-from avlab.ui import diagnosis, formats, host, watched
+from avlab.store import queries
+from avlab.ui import host, watched
 from avlab.ui.chart import chart
 from avlab.ui.events import events_table
 from avlab.ui.shown import page, span, tick, within
-from store import queries
 
 shown = page(
     "Live",

@@ -2,10 +2,10 @@
 
 import streamlit as st
 
+from avlab.store import queries
 from avlab.ui import host, prompting, sidebar
 from avlab.ui.shown import page
 from avlab.ui.tokens import tokens
-from store import queries
 
 shown = page(
     "Playground",

@@ -6,14 +6,15 @@ from typing import Any
 
 import streamlit as st
 
+from avlab import formats
 from avlab.config import arrival_shown
 from avlab.figures import compare
-from avlab.ui import formats, host, shown, transfer
+from avlab.store import queries, retention, sql_box
+from avlab.store.tables import TABLES
+from avlab.ui import host, shown, transfer
 from avlab.ui.chart import chart
 from avlab.ui.refusals import refusals
 from avlab.ui.typed import Fields
-from store import queries, retention, sql_box
-from store.tables import TABLES
 
 MOST = 5  # runs that are compared at once
 MOST_DAYS, MOST_MB = 36_500, 10_000_000

@@ -12,8 +12,8 @@ import duckdb
 from filelock import FileLock, Timeout
 
 from avlab.errors import cause, not_written, remedy
-from store import schema
-from store.errors import DatabaseHeld, SchemaError, StoreError
+from avlab.store import schema
+from avlab.store.errors import DatabaseHeld, SchemaError, StoreError
 
 # One thread and a bounded memory: the database shares its machine with the engine that is being measured.
 SETTINGS: dict[str, str | bool | int | float | list[str]] = {"threads": 1, "memory_limit": "1GB"}

@@ -12,8 +12,8 @@ import duckdb
 import numpy as np
 
 from avlab.speculation.saving import saved_ms
-from store.runs import DELETED, plain, rows
-from store.traces import cost_profile
+from avlab.store.runs import DELETED, plain, rows
+from avlab.store.traces import cost_profile
 
 # Counted blocks: block, arm, round, their time, and when the next block began (null for the last).
 _BLOCKS = """

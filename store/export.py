@@ -18,11 +18,11 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from avlab.errors import cause, not_written
-from store.database import Database, append_event
-from store.errors import TransferError
-from store.runs import describe
-from store.schema import ADDED, ADDED_TABLES, VERSION
-from store.tables import TABLES, arrow_schema
+from avlab.store.database import Database, append_event
+from avlab.store.errors import TransferError
+from avlab.store.runs import describe
+from avlab.store.schema import ADDED, ADDED_TABLES, VERSION
+from avlab.store.tables import TABLES, arrow_schema
 
 FORMAT = "avlab run"
 FORMS = ("parquet", "csv")

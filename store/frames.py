@@ -4,9 +4,9 @@ import os
 
 import pandas as pd
 
-from store import queries
-from store.database import connect_reader
-from store.traces import table
+from avlab.store import queries
+from avlab.store.database import connect_reader
+from avlab.store.traces import table
 
 
 class Run:

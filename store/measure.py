@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from avlab.workers.messages import Drafts, Envelope, Hello, decode_frame, encode
-from store.ids import new_run_id
-from store.recorder import Recorder
+from avlab.store.ids import new_run_id
+from avlab.store.recorder import Recorder
+from avlab.wire.messages import Drafts, Envelope, Hello, decode_frame, encode
 
 K, REQUESTS = 7, 64
 

@@ -3,8 +3,8 @@
 import duckdb
 import msgspec
 
-from avlab.workers.messages import Tokens
-from store.runs import plain, rows
+from avlab.store.runs import plain, rows
+from avlab.wire.messages import Tokens
 
 
 def generations(con: duckdb.DuckDBPyConnection, run: str) -> list[dict]:

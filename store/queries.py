@@ -1,13 +1,12 @@
 """What the pages and the command line ask of the database: one named function a question.
 
-Each takes a connection (a cursor of the calling thread; see `store.database`) and a run id. Answers for
+Each takes a connection (a cursor of the calling thread; see `avlab.store.database`) and a run id. Answers for
 people are plain dicts and lists that JSON can hold, with None where a thing is not defined, never NaN; tables
 are `pyarrow.Table`s. "Headline" rates count only blocks of kind "serve": wash-outs, full-verification
 windows, the playground and audits are left out.
 """
 
-from avlab.workers.messages import HEADLINE
-from store.experiments import (
+from avlab.store.experiments import (
     arm_ledger,
     block_rates,
     experiment,
@@ -17,10 +16,10 @@ from store.experiments import (
     unfinished_round,
     user_times,
 )
-from store.playground import generation_steps, generations
-from store.runs import block_list, blocks, describe, find_run, run_list, runs
-from store.summary import calibration_sums, interactivity, measures, position_totals, run_summary
-from store.traces import (
+from avlab.store.playground import generation_steps, generations
+from avlab.store.runs import block_list, blocks, describe, find_run, run_list, runs
+from avlab.store.summary import calibration_sums, interactivity, measures, position_totals, run_summary
+from avlab.store.traces import (
     admitted_lengths,
     bucket_width,
     calibration_classes,
@@ -37,7 +36,8 @@ from store.traces import (
     requests_since,
     steps_since,
 )
-from store.watching import engine_samples_since, watched
+from avlab.store.watching import engine_samples_since, watched
+from avlab.wire.messages import HEADLINE
 
 __all__ = [
     "HEADLINE",

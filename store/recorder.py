@@ -13,10 +13,10 @@ import duckdb
 import pyarrow as pa
 
 from avlab.errors import cause
-from avlab.workers.messages import UNNUMBERED, Bye, Envelope, Hello
-from store.database import LAST_STATE, Database, append_event
-from store.errors import RecorderError
-from store.rows import event_row, rows_of
+from avlab.store.database import LAST_STATE, Database, append_event
+from avlab.store.errors import RecorderError
+from avlab.store.rows import event_row, rows_of
+from avlab.wire.messages import UNNUMBERED, Bye, Envelope, Hello
 
 FLUSH_SECONDS = 1.0  # chosen here: see BATCH_SECONDS in avlab/workers/inbox.py
 FLUSH_ROWS = 65_536  # chosen here: about half a row group

@@ -12,11 +12,11 @@ from pathlib import Path
 import duckdb
 
 from avlab.errors import cause
-from store.database import Database, append_event
-from store.errors import StoreError
-from store.ids import started_at
-from store.runs import DELETED, describe, runs
-from store.tables import TABLES, create_statements
+from avlab.store.database import Database, append_event
+from avlab.store.errors import StoreError
+from avlab.store.ids import started_at
+from avlab.store.runs import DELETED, describe, runs
+from avlab.store.tables import TABLES, create_statements
 
 
 def add_note(con: duckdb.DuckDBPyConnection, run: str, text: str) -> None:

@@ -6,8 +6,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from avlab.workers import messages as m
-from store.tables import arrow_schema
+from avlab.store.tables import arrow_schema
+from avlab.wire import messages as m
 
 _SCHEMAS: dict[str, pa.Schema] = {}
 

@@ -6,10 +6,10 @@ import math
 import duckdb
 import numpy as np
 
-from avlab.policies import load_of, unlabelled
-from avlab.workers.messages import HEADLINE
-from store.database import LAST_STATE
-from store.errors import UnknownRun
+from avlab.policies.arm import load_of, unlabelled
+from avlab.store.database import LAST_STATE
+from avlab.store.errors import UnknownRun
+from avlab.wire.messages import HEADLINE
 
 # by how requests ended: those served to their end, those that nobody could serve, those that a run's end cut off
 ENDINGS = """count(*) FILTER (finish IN ('end', 'length')) AS requests,

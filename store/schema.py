@@ -6,8 +6,8 @@ import time
 import duckdb
 
 from avlab.errors import cause
-from store.errors import SchemaError
-from store.tables import create_statements
+from avlab.store.errors import SchemaError
+from avlab.store.tables import create_statements
 
 VERSION = 5
 

@@ -14,10 +14,10 @@ from typing import Any
 import duckdb
 
 from avlab.errors import cause
-from store.errors import StoreError
-from store.export import export_run
-from store.runs import plain
-from store.tables import TABLES
+from avlab.store.errors import StoreError
+from avlab.store.export import export_run
+from avlab.store.runs import plain
+from avlab.store.tables import TABLES
 
 MOST_ROWS = 1000
 SECONDS = 20.0  # starting the child takes one or two of them
@@ -38,13 +38,13 @@ def ask(con: duckdb.DuckDBPyConnection, run: str, sql: str, seconds: float = SEC
         export_run(con, run, folder)
         try:
             child = subprocess.run(
-                [sys.executable, "-m", "store.sql_box", str(folder)],
+                [sys.executable, "-m", "avlab.store.sql_box", str(folder)],
                 input=sql,
                 capture_output=True,
                 text=True,
                 timeout=seconds,
                 check=False,
-                cwd=Path(__file__).parents[1],
+                cwd=Path(__file__).parents[2],
             )
         except subprocess.TimeoutExpired:
             raise QueryError(f"The query took more than {seconds:g} s and was ended: ask for less.") from None

@@ -5,12 +5,12 @@ import statistics
 import duckdb
 import numpy as np
 
-from avlab.policies import Arm, PolicyError
+from avlab.policies.arm import Arm, PolicyError
 from avlab.speculation.calibration import BINS, FIELDS, Scores, scores
-from avlab.workers.messages import HEADLINE
-from store.runs import ENDINGS, UNHELD, blocks, describe, plain, rows
-from store.traces import events_since
-from store.watching import watched
+from avlab.store.runs import ENDINGS, UNHELD, blocks, describe, plain, rows
+from avlab.store.traces import events_since
+from avlab.store.watching import watched
+from avlab.wire.messages import HEADLINE
 
 LEDGER = ("draft", "verify", "sample", "decide", "report", "idle")
 

@@ -9,8 +9,8 @@ changed.
 import duckdb
 import pyarrow as pa
 
-from store.errors import NoCosts
-from store.runs import UNHELD
+from avlab.store.errors import NoCosts
+from avlab.store.runs import UNHELD
 
 MAX_POINTS = 2000  # per trace; more cannot be told apart on a screen
 MOST_SLOTS = 64 * 16  # raw slots of a step: requests times draft positions, generously

@@ -3,8 +3,8 @@
 import duckdb
 import pyarrow as pa
 
-from store.runs import plain, rows
-from store.traces import MAX_POINTS, bucket_width, last_step, table
+from avlab.store.runs import plain, rows
+from avlab.store.traces import MAX_POINTS, bucket_width, last_step, table
 
 SUMS = (
     "engine_steps", "prompt_tokens", "tokens", "finished", "preemptions", "outputs", "first_tokens",

@@ -10,17 +10,19 @@ from typing import Any
 import psutil
 
 from avlab.bench.base import Measure, Outcome
+from avlab.processes import PROJECT
 from avlab.workers.about import processor
-from avlab.workers.processes import PROJECT
 
 MEASURED = (
     "engine",
     "experiments",
     "speculation",
+    "policies",
     "workloads",
     "workers",
-    "lab.py",
-    "policies.py",
+    "wire",
+    "lab",
+    "store",
     "config.py",
     "bench",
 )
@@ -47,7 +49,7 @@ def files_hash(paths: list[Path]) -> str:
 
 def measured_files() -> list[Path]:
     """The code and drafter weights that figures depend on; of the benchmark itself, only what measures share."""
-    roots = [PROJECT / "avlab" / name for name in MEASURED] + [PROJECT / "store"]
+    roots = [PROJECT / "avlab" / name for name in MEASURED]
     found = [p for root in roots for p in ([root] if root.is_file() else root.rglob("*")) if p.is_file()]
     bench = PROJECT / "avlab" / "bench"
     return [

@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 
 from avlab.bench.base import NotMeasured
-from avlab.workers.processes import PROJECT
+from avlab.processes import PROJECT
 
 APP = PROJECT / "app.py"
 PATIENCE = 300.0  # seconds; machines of tests are busy ones

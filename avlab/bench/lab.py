@@ -7,12 +7,12 @@ from pathlib import Path
 from avlab.bench.base import Context, NotMeasured
 from avlab.bench.rounds import Block
 from avlab.config import RunConfig
-from avlab.engine.admission import AdaptiveVerification
 from avlab.engine.build import Built, build
 from avlab.engine.drafters.base import Drafter
 from avlab.engine.engine import StepReport
 from avlab.engine.request import Request
-from avlab.policies import Arm
+from avlab.policies.admission import AdaptiveVerification
+from avlab.policies.arm import Arm
 from avlab.speculation.estimator import Coefficients
 from avlab.workers.serving import request_seed
 from avlab.workloads import Moment, open_workload

@@ -11,8 +11,8 @@ import time
 import duckdb
 
 from avlab.config import RunConfig
-from store.ids import new_run_id
-from store.tables import TABLES
+from avlab.store.ids import new_run_id
+from avlab.store.tables import TABLES
 
 ROWS = 10_000_000
 K = 7

@@ -11,9 +11,9 @@ from typing import Any
 from streamlit.testing.v1 import AppTest
 
 from avlab.bench.large_run import STEP_SECONDS, extend, make_large_run
-from avlab.ui import feeds, host, shown
-from avlab.workers.processes import PROJECT
-from store import queries
+from avlab.processes import PROJECT
+from avlab.store import feeds, queries
+from avlab.ui import host, shown
 
 PAGES = (
     "live",

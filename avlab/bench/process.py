@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from avlab.bench.base import Outcome, Progress
-from avlab.workers.processes import end_tree, start_child, tail
+from avlab.processes import end_tree, start_child, tail
 
 
 class Child:

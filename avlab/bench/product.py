@@ -13,10 +13,10 @@ import duckdb
 
 from avlab.bench.base import Context
 from avlab.config import RunConfig
-from avlab.lab import Lab
-from avlab.workers.messages import Experiment
-from avlab.workers.supervisor import WorkerError
-from store import queries
+from avlab.lab.lab import Lab
+from avlab.lab.supervisor import WorkerError
+from avlab.store import queries
+from avlab.wire.messages import Experiment
 
 DEPTH = "adaptive+depth+explore=0.001"  # the arm that is to match the best fixed length everywhere
 LEARNING = 6400  # request-steps that an adaptive arm of an A/B serves first, but at most 200 steps
@@ -32,7 +32,7 @@ class Product:
         self.config = context.config.changed(costs=str(self._costs()), depth_costs="measured")
 
     def query(self, ask: Callable[..., Any], *arguments: Any, **more: Any) -> Any:
-        """What one of `store.queries` answers."""
+        """What one of `avlab.store.queries` answers."""
         with self.lab.database.cursor() as con:
             return ask(con, *arguments, **more)
 

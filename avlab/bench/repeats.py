@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from avlab.experiments import statistics
-from avlab.policies import load_of, unlabelled
+from avlab.policies.arm import load_of, unlabelled
 
 MEASURED = ("tokens_per_s", "interactivity")
 

@@ -12,7 +12,7 @@ from avlab.bench.base import BenchError, Measure, Outcome, Progress, all_measure
 from avlab.bench.cache import Cache, key_of
 from avlab.bench.process import Child
 from avlab.config import RunConfig
-from avlab.workers.processes import PROJECT, worker_environment
+from avlab.processes import PROJECT, worker_environment
 
 FOLDER = PROJECT / "build" / "bench"
 PAGE = PROJECT / "docs" / "benchmarks.md"

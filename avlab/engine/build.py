@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 
 from avlab.config import RunConfig
+from avlab.cost_file import read_samples
 from avlab.engine.checkpoint import CheckpointError, read_config, weights_hash
-from avlab.engine.cost_file import read_samples
 from avlab.engine.drafters.base import Drafter
 from avlab.engine.drafters.block import BlockDrafter, read_card
 from avlab.engine.drafters.llama import LlamaDrafter
@@ -17,7 +17,7 @@ from avlab.engine.fetch import target_folder
 from avlab.engine.profile import Costs, profile, read_costs
 from avlab.engine.target import Target
 from avlab.engine.text import Text
-from avlab.policies import Arm
+from avlab.policies.arm import Arm
 
 SHIPPED_DRAFTER = Path(__file__).parent / "drafters" / "smollm2-135m-block"
 Progress = Callable[[str, int, int], None]  # what is being done, done so far, total (0: unknown)

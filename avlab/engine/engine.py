@@ -8,7 +8,6 @@ import numpy as np
 import torch
 
 from avlab.engine import noise
-from avlab.engine.admission import Policy, make_policy
 from avlab.engine.cache import KVCache
 from avlab.engine.drafters.base import Drafter, DraftInput, Drafts
 from avlab.engine.plan import StepPlan, plan_step
@@ -16,7 +15,8 @@ from avlab.engine.report import Slots, StepReport, Stopwatch
 from avlab.engine.request import Finished, Request, Sequence, check
 from avlab.engine.sampler import speculative_sample
 from avlab.engine.target import Target
-from avlab.policies import Arm
+from avlab.policies.admission import Policy, make_policy
+from avlab.policies.arm import Arm
 from avlab.speculation.costs import CostTable
 from avlab.speculation.estimator import REFIT_INTERVAL, labels
 from avlab.speculation.measured_costs import MeasuredCosts

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from avlab.cost_file import CostError, read_samples, text_of
 from avlab.engine.cache import KVCache
-from avlab.engine.cost_file import CostError, read_samples, text_of
 from avlab.engine.drafters.base import Drafter, DraftInput
 from avlab.engine.target import Target
 from avlab.speculation.costs import CostTable

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from avlab.engine.admission import Admission
 from avlab.engine.drafters.base import Drafts
 from avlab.engine.request import Finished, Request
+from avlab.policies.admission import Admission
 from avlab.speculation.estimator import Refit
 
 PHASES = ("draft", "verify", "sample", "decide")

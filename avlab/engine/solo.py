@@ -6,9 +6,9 @@ Nothing of it reaches them: it has a cache slot and noise of its own, and teache
 from collections import deque
 from typing import Any
 
-from avlab.engine.admission import Untaught
 from avlab.engine.request import Finished, Request
-from avlab.policies import Arm
+from avlab.policies.admission import Untaught
+from avlab.policies.arm import Arm
 
 
 class Solo:

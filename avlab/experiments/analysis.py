@@ -7,10 +7,10 @@ import duckdb
 import numpy as np
 
 from avlab.experiments import prompts, reasons, statistics, words
-from avlab.policies import unlabelled
-from store import queries
-from store.errors import StoreError
-from store.runs import plain
+from avlab.policies.arm import unlabelled
+from avlab.store import queries
+from avlab.store.errors import StoreError
+from avlab.store.runs import plain
 
 HALF_WIDTH = 0.02  # "how long until ± 2 %"
 

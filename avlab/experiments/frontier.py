@@ -18,11 +18,11 @@ from avlab.experiments import prompts, statistics
 from avlab.experiments.analysis import NoExperiment, end_of
 from avlab.experiments.plan import FRONTIER_ARMS, FRONTIER_LOADS, LEAST_REPEATS, MOST_ROUNDS, make_plan
 from avlab.experiments.words import AS_MEASURED, UNMEASURED, counted, requests
-from avlab.policies import PolicyError, labels, load_of, unlabelled
-from avlab.workers.messages import Experiment
-from store import queries
-from store.experiments import FINISHED
-from store.runs import plain
+from avlab.policies.arm import PolicyError, labels, load_of, unlabelled
+from avlab.store import queries
+from avlab.store.experiments import FINISHED
+from avlab.store.runs import plain
+from avlab.wire.messages import Experiment
 
 PUBLISHED = Path(__file__).with_name("published_frontier.csv")
 MOST_CELLS = 200

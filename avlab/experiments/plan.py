@@ -9,9 +9,9 @@ from typing import TypeVar
 from avlab.config import ConfigError, RunConfig
 from avlab.experiments.statistics import least_rounds
 from avlab.experiments.words import counted
-from avlab.policies import Arm, PolicyError, labels, load_of, unlabelled
+from avlab.policies.arm import Arm, PolicyError, labels, load_of, unlabelled
 from avlab.vllm.serving_config import VllmConfig
-from avlab.workers.messages import Experiment
+from avlab.wire.messages import Experiment
 
 Served = TypeVar("Served", RunConfig, VllmConfig)
 

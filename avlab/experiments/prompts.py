@@ -76,7 +76,7 @@ class _Sums:
 
 
 def known(blocks: Iterable[Mapping[str, Any]]) -> Prompts:
-    """The price and share over all these blocks (rows of `store.queries.block_rates`)."""
+    """The price and share over all these blocks (rows of `avlab.store.queries.block_rates`)."""
     sums = _Sums()
     for block in blocks:
         sums.add(block)
@@ -117,7 +117,7 @@ def own_ms(prompts: Prompts, blocks: Iterable[Mapping[str, Any]]) -> float:
 
 
 def with_prompts(entry: Mapping[str, Any], own_ms: float, mean_ms: float) -> dict[str, Any]:
-    """An arm's ledger (`store.queries.arm_ledger`) with the time of prompts as a line of its own, prompt_ms.
+    """An arm's ledger (`avlab.store.queries.arm_ledger`) with the time of prompts as a line of its own, prompt_ms.
 
     own_ms: of the arm's own prompts, for 1,000 output tokens; it is taken out of verification as far as that reaches,
     and else out of the rest. mean_ms: what the line and total_ms hold instead; own_ms itself where nothing is evened.

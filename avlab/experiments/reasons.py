@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from avlab.policies import Arm, unlabelled
+from avlab.policies.arm import Arm, unlabelled
 from avlab.speculation.calibration import COUNT, POSITIVES, SUM_P
 
 FLAT = 0.02  # of the time, saved by trimming: below it, verifying everything would have cost the same

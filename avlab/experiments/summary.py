@@ -6,8 +6,8 @@ import duckdb
 
 from avlab.experiments.analysis import analyse
 from avlab.experiments.frontier import analyse_frontier
-from avlab.policies import load_of
-from store import queries
+from avlab.policies.arm import load_of
+from avlab.store import queries
 
 
 def summarise(con: duckdb.DuckDBPyConnection, run: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from avlab.experiments.statistics import least_rounds
 from avlab.experiments.words import LEDGER
 from avlab.figures import palette
 from avlab.figures.base import frame, line, nothing
-from avlab.ui.formats import DASH
+from avlab.formats import DASH
 
 PARTS = {
     "prompt": "prompts",

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
+from avlab.bias.cases import Path
+from avlab.bias.texts import known
 from avlab.figures import palette
 from avlab.figures.base import frame, line, nothing
-from avlab.speculation.texts import known
-from avlab.teaching.cases import Path
 
 FATES = {"accepted": palette.ACCEPTED, "rejected": palette.REJECTED, "not verified": palette.SCHEDULED}
 MOST_CELLS = 64

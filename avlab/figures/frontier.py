@@ -9,7 +9,7 @@ from avlab.experiments.words import LEDGER
 from avlab.figures import palette
 from avlab.figures.ab import users
 from avlab.figures.base import frame, nothing
-from avlab.ui.formats import DASH
+from avlab.formats import DASH
 
 Points = Sequence[Mapping[str, Any]]
 COLOURS = (*palette.RUNS, palette.PHASES["draft"], palette.BONUS, palette.REJECTED)

@@ -7,12 +7,12 @@ import streamlit as st
 
 from avlab.config import ConfigError, RunConfig
 from avlab.experiments.plan import DECIDED, DEFAULT_BLOCKS, DESIGNS, MOST_ROUNDS, make_plan, notes
-from avlab.policies import PolicyError, labels, unlabelled
+from avlab.policies.arm import PolicyError, labels, unlabelled
+from avlab.store import queries
 from avlab.ui import host, settings, shown
 from avlab.ui.refusals import refusals
 from avlab.ui.typed import Fields
-from avlab.workers.messages import Experiment
-from store import queries
+from avlab.wire.messages import Experiment
 
 MOST_REQUESTS, MOST_LEARNING = 4096, 100_000
 

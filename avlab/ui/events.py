@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from avlab.ui import formats
+from avlab import formats
 
 ROWS = 50
 ICONS = {"info": "", "warning": ":material/warning: ", "error": ":red[:material/error:] "}

@@ -6,12 +6,12 @@ import streamlit as st
 from avlab.experiments.frontier import make_frontier
 from avlab.experiments.plan import FRONTIER_ARMS, FRONTIER_LOADS
 from avlab.experiments.words import counted
+from avlab.store import queries
 from avlab.ui import host, settings, shown
 from avlab.ui.ab_setup import MOST_LEARNING, MOST_REQUESTS, base_config, draft_positions, say_notes
 from avlab.ui.refusals import refusals
 from avlab.ui.typed import Fields
-from avlab.workers.messages import Experiment
-from store import queries
+from avlab.wire.messages import Experiment
 
 MOST_REPEATS = 100
 

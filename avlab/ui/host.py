@@ -22,14 +22,14 @@ from starlette.routing import Route
 from avlab import sample
 from avlab.config import RunConfig, default_database
 from avlab.errors import is_ours
-from avlab.lab import Lab
+from avlab.kinds import Config
+from avlab.lab.lab import Lab
+from avlab.lab.supervisor import REFERENCE
+from avlab.store import queries, retention
+from avlab.store.errors import StoreError
+from avlab.store.feeds import Feed
 from avlab.ui import streamlit_repairs
-from avlab.ui.feeds import Feed
-from avlab.workers.kinds import Config
-from avlab.workers.messages import Experiment
-from avlab.workers.supervisor import REFERENCE
-from store import queries, retention
-from store.errors import StoreError
+from avlab.wire.messages import Experiment
 
 FEEDS_KEPT = 8  # runs whose rows stay in memory; each is some megabytes
 M_ARENA_MAX, HEAPS = -8, 2  # of glibc's malloc.h; two threads seldom allocate at once here

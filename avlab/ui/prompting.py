@@ -7,7 +7,7 @@ import streamlit as st
 from avlab.errors import is_ours
 from avlab.ui import host, settings
 from avlab.ui.typed import number, text_of, whole
-from avlab.workers import messages as m
+from avlab.wire import messages as m
 
 EXAMPLES = {
     "Arithmetic": "A shop sells pens at 3 for 2 euros. How much do 12 pens cost? Show each step.",

@@ -7,14 +7,14 @@ from typing import Any, NoReturn
 import streamlit as st
 from streamlit.runtime.scriptrunner import StopException
 
-from avlab import sample
+from avlab import formats, sample
 from avlab.config import arrival_shown
-from avlab.ui import formats, host
+from avlab.kinds import Config
+from avlab.store import queries
+from avlab.ui import host
 from avlab.ui.refusals import refusals
 from avlab.vllm.attach_config import AttachConfig
-from avlab.workers.kinds import Config
-from avlab.workers.messages import Experiment
-from store import queries
+from avlab.wire.messages import Experiment
 
 TICK_SECONDS = 1.0  # of a live run
 IDLE_SECONDS = 3.0  # of the sidebar while no worker runs

@@ -5,13 +5,14 @@ from collections.abc import Sequence
 
 import streamlit as st
 
+from avlab import formats
 from avlab.config import RunConfig
 from avlab.errors import is_ours
-from avlab.lab import Lab
-from avlab.policies import Arm
-from avlab.ui import formats, host, settings, shown
+from avlab.lab.lab import Lab
+from avlab.policies.arm import Arm
+from avlab.ui import host, settings, shown
 from avlab.vllm.serving_config import VllmConfig
-from avlab.workers import messages as m
+from avlab.wire import messages as m
 from avlab.workloads import open_workload
 
 SUGGESTED = {  # policies, by kind of worker

@@ -1,4 +1,4 @@
-"""A run as one zip file, out and in: the folder that `store.export` writes and reads, packed."""
+"""A run as one zip file, out and in: the folder that `avlab.store.export` writes and reads, packed."""
 
 import io
 import tempfile
@@ -8,10 +8,10 @@ from pathlib import Path
 import streamlit as st
 
 from avlab.report import report
+from avlab.store.errors import TransferError
+from avlab.store.export import FORMS, export_run, import_run
+from avlab.store.tables import TABLES
 from avlab.ui import host
-from store.errors import TransferError
-from store.export import FORMS, export_run, import_run
-from store.tables import TABLES
 
 MOST_BYTES = 4 << 30  # of a zip's contents: far more than a day's run, far less than a disk
 

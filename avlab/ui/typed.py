@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import streamlit as st
 
 from avlab.config import ConfigError
-from avlab.policies import Arm, PolicyError
+from avlab.policies.arm import Arm, PolicyError
 
 Number = TypeVar("Number", int, float)
 Parse = Callable[[str, str, Number, Number], Number]

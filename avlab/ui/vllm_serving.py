@@ -7,6 +7,7 @@ import streamlit as st
 
 from avlab.config import DEFAULT_ARRIVAL
 from avlab.experiments.plan import MOST_ROUNDS, make_plan
+from avlab.kinds import other_python
 from avlab.ui import host, shown
 from avlab.ui.ab_setup import MOST_REQUESTS
 from avlab.ui.refusals import refusals
@@ -14,7 +15,6 @@ from avlab.ui.typed import Fields
 from avlab.vllm.doctor.look import installed_version
 from avlab.vllm.serve_line import ServeLine
 from avlab.vllm.serving_config import VllmConfig
-from avlab.workers.kinds import other_python
 
 WITHIN = (
     "One vLLM engine whose verification switches between its own rule and a length, verify:k, while it serves. "

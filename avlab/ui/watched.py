@@ -5,10 +5,11 @@ from typing import Any
 
 import streamlit as st
 
+from avlab import formats
 from avlab.figures import live
 from avlab.figures import watched as figures
 from avlab.figures.base import Columns
-from avlab.ui import formats, host
+from avlab.ui import host
 from avlab.ui.chart import chart
 from avlab.ui.events import events_table
 from avlab.ui.shown import Shown, within

@@ -19,7 +19,7 @@ from avlab.vllm.intervals import engine_sample, step_of
 from avlab.vllm.metrics import Counters, Engine, MetricsError, Reading, between, fell, read, total
 from avlab.vllm.server import Server, ServerError
 from avlab.vllm.unknown import cannot_know
-from avlab.workers import messages as m
+from avlab.wire import messages as m
 from avlab.workers.about import code_version
 from avlab.workers.entry import Order
 

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from avlab.workers import messages as m
+from avlab.wire import messages as m
 
 NO_LENGTH = -1  # of verification is held: `extension.UNTRIMMED`
 NO_STEPS = (

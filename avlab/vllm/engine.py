@@ -17,13 +17,13 @@ import numpy as np
 
 from avlab.engine.request import Finished, Request, RequestError, check
 from avlab.engine.request import Sequence as Served
-from avlab.policies import Arm, PolicyError
+from avlab.policies.arm import Arm, PolicyError
+from avlab.processes import end_children
 from avlab.vllm import PACKAGE, NotInstalled, memory
 from avlab.vllm.drained import NO_LENGTH
 from avlab.vllm.instance import STOP_SECONDS, EngineError, Instance, Iteration, first_line
 from avlab.vllm.serve_line import ServeLine
 from avlab.vllm.serving_config import VllmConfig
-from avlab.workers.processes import end_children
 
 MOMENT = 0.25  # seconds that a step waits for an iteration, so that commands are heard
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from avlab.vllm.metrics import Counters
-from avlab.workers import messages as m
+from avlab.wire import messages as m
 
 NAN = float("nan")
 

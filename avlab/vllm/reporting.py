@@ -5,11 +5,11 @@ import contextlib
 import time
 from collections.abc import Callable
 
-from avlab.policies import Arm
+from avlab.policies.arm import Arm
 from avlab.vllm.drained import Drained
 from avlab.vllm.engine import Report, VllmEngine
 from avlab.vllm.instance import EngineError, Iteration
-from avlab.workers import messages as m
+from avlab.wire import messages as m
 
 REPORT_SECONDS = 0.25
 NAN = float("nan")

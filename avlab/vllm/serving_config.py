@@ -6,7 +6,7 @@ from typing import ClassVar, Self
 from pydantic import Field, field_validator, model_validator
 
 from avlab.config import Traffic
-from avlab.policies import Arm, PolicyError
+from avlab.policies.arm import Arm, PolicyError
 from avlab.vllm.serve_line import SPECULATIVE, ServeLine, ServeLineError
 
 VARIABLES = re.compile(

@@ -5,7 +5,7 @@ import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from avlab.workers.processes import PROJECT
+from avlab.processes import PROJECT
 
 
 def installed(package: str) -> str | None:

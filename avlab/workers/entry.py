@@ -12,10 +12,10 @@ from typing import Any
 
 from avlab.config import RunConfig
 from avlab.errors import is_ours
-from avlab.workers import messages as m
-from avlab.workers.kinds import make_config
-from avlab.workers.link import Outbox
-from avlab.workers.processes import end_children
+from avlab.kinds import make_config
+from avlab.processes import end_children
+from avlab.wire import messages as m
+from avlab.wire.link import Outbox
 
 FAULT = 1  # exit code of a worker whose output ends with a traceback
 COULD_NOT_START = 2  # exit code of a worker whose last line of output is a sentence for the user

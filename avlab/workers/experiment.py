@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from avlab.experiments.words import rounds
-from avlab.policies import Arm, PolicyError, load_of, unlabelled
-from avlab.workers import messages as m
+from avlab.policies.arm import Arm, PolicyError, load_of, unlabelled
+from avlab.wire import messages as m
 from avlab.workloads import open_workload
 
 if TYPE_CHECKING:

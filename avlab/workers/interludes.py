@@ -3,10 +3,10 @@
 import time
 from typing import Any
 
-from avlab.engine.admission import FullVerification, Untaught
 from avlab.engine.request import RequestError
-from avlab.policies import PolicyError
-from avlab.workers import messages as m
+from avlab.policies.admission import FullVerification, Untaught
+from avlab.policies.arm import PolicyError
+from avlab.wire import messages as m
 from avlab.workers.playground import Generation
 
 

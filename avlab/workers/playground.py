@@ -6,8 +6,8 @@ from typing import Any
 
 from avlab.engine.request import Finished, Request, RequestError
 from avlab.engine.solo import Solo
-from avlab.policies import Arm
-from avlab.workers import messages as m
+from avlab.policies.arm import Arm
+from avlab.wire import messages as m
 from avlab.workers.slots import tokens_frame
 
 PATIENCE = 30.0  # seconds without a word from the page, after which a generation is ended

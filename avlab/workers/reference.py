@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 
 from avlab.engine.fetch import target_folder
-from avlab.workers import messages as m
+from avlab.wire import messages as m
 from avlab.workers.about import code_version, installed, processor
 from avlab.workers.entry import Order, work
 from avlab.workers.serving import Server, open_traffic

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from avlab.policies import Arm
+from avlab.policies.arm import Arm
 from avlab.speculation import calibration
 from avlab.speculation.features import log_odds
-from avlab.workers import messages as m
+from avlab.wire import messages as m
 
 REPORT_SECONDS = 0.25  # steps are sent four times a second
 WINDOW_SECONDS = 2.0  # raw slots are summed up every two seconds; some hundred rows each, chosen here

@@ -8,8 +8,8 @@ import time
 from typing import Any
 
 from avlab.engine.request import Request, RequestError
-from avlab.policies import Arm, PolicyError
-from avlab.workers import messages as m
+from avlab.policies.arm import Arm, PolicyError
+from avlab.wire import messages as m
 from avlab.workers.entry import Order
 from avlab.workers.experiment import Conductor
 from avlab.workers.interludes import Interludes

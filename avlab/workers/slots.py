@@ -6,7 +6,7 @@ import numpy as np
 
 from avlab.engine.request import Request
 from avlab.speculation.sampling import residual, target_distribution
-from avlab.workers import messages as m
+from avlab.wire import messages as m
 
 TOP = 8  # tokens of a distribution that are shown
 HALF = "\ufffd"  # how a decoder shows a part of a character

@@ -19,7 +19,7 @@ from avlab.vllm.engine import VllmEngine, VllmText
 from avlab.vllm.instance import EngineError
 from avlab.vllm.reporting import VllmReporter
 from avlab.vllm.serving_config import VllmConfig
-from avlab.workers import messages as m
+from avlab.wire import messages as m
 from avlab.workers.about import code_version, processor
 from avlab.workers.entry import Order, Stopped, work
 from avlab.workers.serving import Server, open_traffic

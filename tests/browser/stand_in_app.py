@@ -11,5 +11,6 @@ sys.path.insert(0, str(TESTS.parent))
 
 from avlab.ui import host  # noqa: E402
 
-host.open_lab = functools.partial(host.open_lab, command=(sys.executable, str(TESTS / "stand_in_serving.py")))
+WORKER = (sys.executable, str(TESTS / "support" / "stand_in_serving.py"))
+host.open_lab = functools.partial(host.open_lab, command=WORKER)
 app = st.App(TESTS.parent / "app.py", lifespan=host.lifespan, routes=host.ROUTES)

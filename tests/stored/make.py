@@ -9,12 +9,12 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parents[1]), str(HERE.parent)]
+sys.path[:0] = [str(HERE.parents[1]), str(HERE.parent / "support")]
 
 import store_frames as frames  # noqa: E402
 
-from store.recorder import Recorder  # noqa: E402
-from store.schema import VERSION  # noqa: E402
+from avlab.store.recorder import Recorder  # noqa: E402
+from avlab.store.schema import VERSION  # noqa: E402
 
 if __name__ == "__main__":
     target = HERE / f"schema_{VERSION}.duckdb.gz"

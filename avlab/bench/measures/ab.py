@@ -5,10 +5,10 @@ from typing import Any
 
 from avlab.bench.base import Bar, Context, Measure, Result, Table
 from avlab.bench.product import DEPTH, learning_steps
+from avlab.commands.terminal_ab import USERS
 from avlab.experiments.plan import make_plan
 from avlab.experiments.words import LEDGER, block_length, requests, rounds
-from avlab.terminal_ab import USERS
-from avlab.ui.formats import number
+from avlab.formats import number
 
 LOADS = (4, 16, 64)
 LIMIT = 180.0  # seconds, of one A/B

@@ -7,7 +7,7 @@ SLOWEST = Bar("audit-speed", "audited continuations a second after the prefill, 
 
 def measure(context: Context) -> Result:
     """The rules of `make audit`, one after the other, in the process that audits."""
-    from avlab.audit import SOUND_RULES, UNSOUND_RULES, AuditFailed, AuditProcess
+    from avlab.bias.process import SOUND_RULES, UNSOUND_RULES, AuditFailed, AuditProcess
 
     rules, count = (*SOUND_RULES, *UNSOUND_RULES), context.pick(2048, 20_480)
     process = AuditProcess(rules, [0], count, config=context.config)

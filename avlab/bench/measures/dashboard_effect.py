@@ -90,14 +90,14 @@ def _spread(values: np.ndarray | None) -> str:
 
 
 def _tally(database: Path) -> dict:
-    from avlab.workers.owner import ask
+    from avlab.lab.owner import ask
 
     return ask(database, "progress")["tally"]
 
 
 def _serve(database: Path, context: Context) -> None:
     """Have the dashboard start a run, and wait until it serves."""
-    from avlab.workers.owner import ask
+    from avlab.lab.owner import ask
 
     ask(database, "run", config=context.config.model_dump(mode="json", exclude={"database"}))
     end = time.monotonic() + START_SECONDS

@@ -11,7 +11,7 @@ from avlab.bench.product import DEPTH
 from avlab.bench.recovery import SHARE, WINDOW, Recovery, phase_rates, recovery
 from avlab.config import RunConfig
 from avlab.experiments.statistics import ALPHA, student_quantile
-from avlab.ui.formats import number
+from avlab.formats import number
 
 KINDS = ("verse", "tool_calls", "verse", "tool_calls")
 LOADS = (4, 64, 64, 4)  # with KINDS: every kind under every load, and each change of either on its own
@@ -86,7 +86,7 @@ def measure(context: Context) -> Result:
 
 def runs_of(served: Any, plan: RunConfig) -> dict[str, str]:
     """The runs that are over, by arm."""
-    from store import queries
+    from avlab.store import queries
 
     known = {run["run_id"]: run for run in served.query(queries.run_list) if run["arrival"] == plan.arrival}
     return {known[run]["policy"]: run for run in served.over() if run in known}
@@ -94,7 +94,7 @@ def runs_of(served: Any, plan: RunConfig) -> dict[str, str]:
 
 def served_by(served: Any, run: str) -> Served:
     """What a run did, from its database."""
-    from store import queries
+    from avlab.store import queries
 
     steps = served.query(queries.steps_since, run, max_points=1 << 30)
     step, time, tokens = (steps[name].to_numpy() for name in ("step", "time", "tokens"))

@@ -23,7 +23,7 @@ FITTING_STEPS = 60  # damped Newton steps over all labels at once, after which n
 def measure(context: Context) -> Result:
     """Learn under AV, freeze, then serve the full length and score its labels."""
     from avlab.bench.lab import Lab
-    from avlab.policies import Arm
+    from avlab.policies.arm import Arm
 
     lab = Lab(context)
     lab.need_drafter()

@@ -16,7 +16,7 @@ from avlab.bench.repeats import MEASURED, Gain, Repeats, near_best, over_best_fi
 from avlab.bench.rounds import half_width
 from avlab.experiments import prompts
 from avlab.experiments.frontier import dominates
-from avlab.ui.formats import number
+from avlab.formats import number
 
 
 class Share(NamedTuple):
@@ -129,7 +129,7 @@ def rounds_of(
     missing, which is served until the measure has lasted `until` seconds. A block's arm is a cell's label.
     """
     from avlab.experiments.plan import make_plan
-    from store import queries
+    from avlab.store import queries
 
     plain = served.config.changed(policy="none")
     config, plan = make_plan(plain, arms, None, load, most, block=block, learn=learn)

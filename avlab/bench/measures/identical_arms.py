@@ -6,7 +6,7 @@ from typing import Any
 from avlab.bench.base import Bar, Context, Measure, Result, Table
 from avlab.bench.rounds import half_width
 from avlab.experiments.plan import make_plan
-from avlab.ui.formats import number
+from avlab.formats import number
 
 ARM, REQUESTS = "fixed:5", 16
 RUNS, ROUNDS = 3, 30  # fewer of either say nothing of the bar

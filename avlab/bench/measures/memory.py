@@ -4,7 +4,7 @@ import numpy as np
 import psutil
 
 from avlab.bench.base import Bar, Context, Measure, Result, Table
-from avlab.policies import Arm
+from avlab.policies.arm import Arm
 
 REQUESTS = 64
 BAR = Bar("memory", "worker's memory beside its KV cache, 64 requests", "GB", 2.5, "<=")

@@ -36,7 +36,7 @@ class Wire:
         self.over = threading.Event()
 
     def put(self, frame) -> None:
-        from avlab.workers import messages as m
+        from avlab.wire import messages as m
 
         m.encode(m.Envelope("bench", 0, frame))
         if isinstance(frame, m.Steps):

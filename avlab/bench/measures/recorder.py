@@ -12,7 +12,7 @@ BAR = Bar("recorder", "recorder, rows made, sent, committed and acknowledged", "
 
 def measure(context: Context) -> Result:
     """Some databases one after the other; the median."""
-    from store.measure import measure_rate
+    from avlab.store.measure import measure_rate
 
     context.folder.mkdir(parents=True, exist_ok=True)
     repeats, seconds, rates = context.pick(3, 7), context.pick(1.5, 5.0), []

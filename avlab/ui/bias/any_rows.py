@@ -3,12 +3,12 @@
 import numpy as np
 import streamlit as st
 
-from avlab.audit import RowsProcess
+from avlab.bias.cases import LARGEST, Bias, bias, check_pair, parse_distribution, random_rows, typed
+from avlab.bias.process import RowsProcess
+from avlab.bias.real_rows import Rows, recorded
+from avlab.bias.rules import KINDS, CaseError, parse_rule
+from avlab.bias.scenes import LETTERS
 from avlab.figures import bias as figures
-from avlab.teaching.cases import LARGEST, Bias, bias, check_pair, parse_distribution, random_rows, typed
-from avlab.teaching.real_rows import Rows, recorded
-from avlab.teaching.rules import KINDS, CaseError, parse_rule
-from avlab.teaching.scenes import LETTERS
 from avlab.ui.bias import asked, lesson, words
 from avlab.ui.chart import chart
 

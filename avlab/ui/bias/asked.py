@@ -8,7 +8,7 @@ from typing import Any
 
 import streamlit as st
 
-from avlab.audit import AskedProcess
+from avlab.bias.process import AskedProcess
 from avlab.ui import host
 
 TICK_SECONDS = 1.0

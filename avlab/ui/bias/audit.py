@@ -4,9 +4,9 @@ from typing import Any
 
 import streamlit as st
 
-from avlab.audit import PROMPT, PUBLISHED_AUC, PUBLISHED_IN, SOUND_RULES, UNSOUND_RULES, AuditProcess
+from avlab import formats
+from avlab.bias.process import PROMPT, PUBLISHED_AUC, PUBLISHED_IN, SOUND_RULES, UNSOUND_RULES, AuditProcess
 from avlab.figures import bias as figures
-from avlab.ui import formats
 from avlab.ui.bias import asked, lesson, words
 from avlab.ui.chart import chart
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 import streamlit as st
 
-from avlab.ui import formats
+from avlab import formats
 
 NONE = "none of them"  # a choice that stands alone
 

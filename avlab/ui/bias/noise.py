@@ -3,11 +3,11 @@
 import numpy as np
 import streamlit as st
 
+from avlab import formats
+from avlab.bias import noise
+from avlab.bias.auditing import fit
+from avlab.bias.exact import first_token_by_shared_race
 from avlab.figures import bias as figures
-from avlab.speculation.auditing import fit
-from avlab.speculation.exact import first_token_by_shared_race
-from avlab.teaching import noise
-from avlab.ui import formats
 from avlab.ui.bias import lesson
 from avlab.ui.chart import chart
 

@@ -2,10 +2,10 @@
 
 import streamlit as st
 
+from avlab.bias import scenes
+from avlab.bias.auditing import noise_floor
+from avlab.bias.scenes import LETTERS, SCENES, Outcome, Scene
 from avlab.figures import bias as figures
-from avlab.speculation.auditing import noise_floor
-from avlab.teaching import scenes
-from avlab.teaching.scenes import LETTERS, SCENES, Outcome, Scene
 from avlab.ui.bias import lesson, words
 from avlab.ui.chart import chart
 

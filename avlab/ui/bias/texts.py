@@ -4,10 +4,10 @@ from typing import Any
 
 import streamlit as st
 
-from avlab.audit import TEXT_POSITIONS, TEXT_SEED, AskedProcess, TextProcess
+from avlab.bias.process import TEXT_POSITIONS, TEXT_SEED, AskedProcess, TextProcess
+from avlab.bias.texts import MEASURES, known, within_noise
 from avlab.config import RunConfig
 from avlab.figures import bias as figures
-from avlab.speculation.texts import MEASURES, known, within_noise
 from avlab.ui.bias import asked, lesson, words
 from avlab.ui.chart import chart
 from avlab.workloads import kinds

@@ -3,10 +3,10 @@
 import numpy as np
 import streamlit as st
 
+from avlab.bias.cases import Bias, bias, pair_of, paths
+from avlab.bias.rules import CaseError, parse_rule
+from avlab.bias.sampled import sample_outputs
 from avlab.figures import bias as figures
-from avlab.speculation.sampled import sample_outputs
-from avlab.teaching.cases import Bias, bias, pair_of, paths
-from avlab.teaching.rules import CaseError, parse_rule
 from avlab.ui.bias import lesson
 from avlab.ui.chart import chart
 

@@ -1,0 +1,244 @@
+"""An audit: continuations of one and two tokens by the engine's step, compared with the target's exact distribution."""
+
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+import torch
+
+from avlab.bias.audit.rules import AuditError, AuditRule, ByBudget, install
+from avlab.bias.audit.shared import SCRATCH, SharedDrafter, SharedTarget
+from avlab.bias.auditing import Fit, fit
+from avlab.bias.exact import first_token, first_token_by_shared_noise, total_variation
+from avlab.engine.drafters.base import DraftInput
+from avlab.engine.engine import Engine, EngineConfig
+from avlab.engine.report import StepReport
+from avlab.engine.request import Request, Sequence
+from avlab.engine.target import Target
+from avlab.policies.admission import AdaptiveVerification, Untaught
+from avlab.policies.arm import Arm
+from avlab.speculation.budget import survival
+from avlab.speculation.costs import CostTable
+from avlab.speculation.decision import Offer
+
+TOGETHER = 512  # continuations in a step
+FIRST_TOKENS = 48  # of the likeliest, whose pairs get cells of their own
+LIKELY = 0.2  # times that a token is expected, from which on the rows behind it are computed in advance
+END = -1  # stands for the second token where the first one ends the text
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How often first tokens came, [V], and pairs in the cells that have one, the last cell for all others, [C + 1]."""
+
+    one: np.ndarray
+    two: np.ndarray
+
+
+class Audit:
+    """Fresh continuations of a prompt under a rule. temperature: of target and drafter alike, above 0.
+
+    The engine is an `Engine` like any other and each continuation a request in it, with noise of its own, whose prompt
+    is already in the cache. A continuation takes one step, or two where the first emits one token. The step before,
+    from whose estimates budgets follow, was a draft at the same place whose tokens were all trimmed.
+
+    earlier: [TOGETHER, K] the estimates of that draft, nan under rules that make none.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        drafter: SharedDrafter,
+        prompt: list[int],
+        rule: AuditRule,
+        temperature: float = 1.0,
+        seed: int = 0,
+        shared: SharedTarget | None = None,
+    ):
+        """shared: the target's rows behind this prompt, where another audit has computed some already.
+
+        The same seed gives every rule noise of its own, so that audits of several rules are independent.
+        """
+        if len(prompt) < 2:
+            raise AuditError("The prompt has fewer than two tokens: give some words.")
+        if len(prompt) + drafter.K + 3 > target.length:
+            raise AuditError(
+                f"The prompt has {len(prompt)} tokens; an audit takes up to {target.length - drafter.K - 3}: "
+                "shorten it."
+            )
+        if temperature <= 0:
+            raise AuditError(
+                "At temperature 0 there is one continuation and nothing to audit: give more than 0."
+            )
+        if rule.arm is not None and rule.arm.k > drafter.K:
+            raise AuditError(
+                f"The rule {rule.text} asks for {rule.arm.k} drafts; the audit makes {drafter.K}."
+            )
+        self.drafter, self.prompt, self.rule = drafter, prompt, rule
+        self.temperature, self.seed, self.made = temperature, seed, 0
+        self.watch: Callable[[StepReport], None] = lambda report: None  # told of every step
+        cache = shared.cache if shared else target.new_cache(max(TOGETHER, SCRATCH))
+        self.shared = shared or SharedTarget(target, prompt, cache, drafter.state_layers)
+        drafter.share(self.shared)
+        costs = step_costs(np.full((TOGETHER, drafter.K), 0.5))
+        stands_in = cast(Target, self.shared)  # for all that a step asks of a target
+        self.engine = Engine(stands_in, drafter, costs, EngineConfig(slots=TOGETHER), Arm("none"), cache)
+        install(rule, self.engine, drafter)
+        self.earlier = self._earlier()
+        if isinstance(
+            self.engine.policy, AdaptiveVerification
+        ):  # make its costs such that there is something to decide
+            self.engine.costs = step_costs(survival(self.earlier))
+            self.engine.policies.clear()
+            install(rule, self.engine, drafter)
+        self._law()
+        if isinstance(self.engine.policy, ByBudget):
+            self.engine.policy.set_cost(self._middling_cost())
+
+    def prepare(self, count: int) -> None:
+        """Compute rows that so many continuations will probably ask for now, many together, rather than one by one."""
+        chance = np.maximum(self.one, self.draft_row())
+        self.shared.rows_after(np.flatnonzero(chance * count > LIKELY))
+
+    def draft_row(self) -> np.ndarray:
+        """The row that the first draft token is drawn from, over the target's vocabulary, [V]."""
+        drafts = self.drafter.propose(self._inputs(np.full((1, self.drafter.K), 0.5)), self.drafter.K)
+        assert drafts.rows is not None  # a block drafter has logits
+        q = np.zeros(len(self.one))
+        q[self.drafter.vocabulary.ids.cpu().numpy()] = drafts.rows[0, 0].double().cpu().numpy()
+        return q / q.sum()
+
+    def _earlier(self) -> np.ndarray:
+        """Estimates of drafts whose noise no continuation has."""
+        shape = TOGETHER, self.drafter.K
+        drafts = self.drafter.propose(
+            self._inputs(np.random.default_rng(self.seed).random(shape)), self.drafter.K
+        )
+        estimate = self.engine.policy.estimate(drafts.feature, drafts.head)
+        return np.full(shape, np.nan) if estimate is None else estimate
+
+    def _law(self) -> None:
+        """The target's exact distribution of the first token, [V], and of pairs in cells of their own, [C + 1]."""
+        V, ends = self.shared.config.vocabulary, self.shared.config.end_tokens
+        self.one = self.shared.law(np.zeros(1, dtype=np.int64), self.temperature)[0]
+        first = np.argsort(-self.one)[:FIRST_TOKENS]
+        first = first[~np.isin(first, list(ends))]
+        pairs = (
+            self.one[first, None] * self.shared.law(self.shared.rows_after(first), self.temperature)
+        ).ravel()
+        top = np.argsort(-pairs)[:198]
+        self.cell = {(int(first[i // V]), int(i % V)): number for number, i in enumerate(top.tolist())}
+        due = pairs[top]
+        for token in ends:
+            self.cell[token, END] = len(self.cell)
+            due = np.append(due, self.one[token])
+        self.two = np.append(due, max(0.0, 1.0 - due.sum()))
+
+    def continuations(self, count: int) -> Iterator[Counts]:
+        """So many fresh continuations, counted; yields the counts so far, which grow, after every few."""
+        counts = Counts(np.zeros(len(self.one), np.int64), np.zeros(len(self.two), np.int64))
+        while count > 0:
+            together = min(TOGETHER, count)
+            for first, second in self._together(together):
+                counts.one[first] += 1
+                counts.two[self.cell.get((first, second), -1)] += 1
+            count -= together
+            yield counts
+
+    def _together(self, count: int) -> list[tuple[int, int]]:
+        """Two tokens each of so many fresh continuations."""
+        engine, P = self.engine, len(self.prompt)
+        engine.states[:] = self.shared.before
+        sequences = []
+        for slot, earlier in zip(
+            sorted(engine.cache.acquire() for _ in range(count)), self.earlier, strict=False
+        ):
+            # the prompt but for its last token is "the prompt", which is in the cache; that one is the newest
+            request = Request(
+                self.made,
+                self.prompt[:-1],
+                self.drafter.K + 3,
+                self.temperature,
+                seed=(self.seed ^ zlib.crc32(self.rule.text.encode())) << 32 | self.made,
+            )
+            sequences.append(Sequence(request, slot, list(self.prompt), earlier, cached=P - 1))
+            self.made += 1
+        engine.sequences = list(sequences)
+        while engine.sequences:
+            self.watch(engine.step())
+            for sequence in [s for s in engine.sequences if len(s.tokens) >= P + 2]:
+                engine.cancel(sequence.request.id)
+        return [(s.tokens[P], s.tokens[P + 1] if len(s.tokens) > P + 1 else END) for s in sequences]
+
+    def fits(self, counts: Counts, tests: int) -> tuple[Fit, Fit]:
+        """G-tests of the first token and of the first two, each corrected for so many tests."""
+        return fit(counts.one, self.one, tests), fit(counts.two, self.two, tests)
+
+    @torch.inference_mode()
+    def exact_total_variation(self) -> float | None:
+        """Of the first token of one request by itself, exactly, by drafting every token that the drafter knows.
+
+        None where that is not enough: more than two positions under a budget of the same step.
+        """
+        p, q, rule = self.one, self.draft_row(), self.rule
+        if rule.kind == "noise":
+            found = first_token_by_shared_noise(p, q, self.drafter.vocabulary.ids.cpu().numpy())
+        elif rule.text == "budget:same-step" and self.drafter.K > 2:
+            return None
+        else:
+            found = first_token(p, q, self._verified())
+        return total_variation(found, p)
+
+    def _middling_cost(self) -> float:
+        """The cost of drafts at which they are worth verifying after half of the first drafts, by chance."""
+        expected, chance = np.zeros(len(self.one)), self.draft_row()
+        for tokens, estimate in self._first_drafts():
+            expected[tokens] = 1 + survival(estimate).sum(axis=1)
+        order = np.argsort(expected)
+        return float(expected[order][np.searchsorted(np.cumsum(chance[order]), 0.5)])
+
+    def _verified(self) -> np.ndarray:
+        """For each token whether the first slot is verified when it is drafted for a request by itself, [V]."""
+        verified, K = np.zeros(len(self.one)), self.drafter.K
+        alone = Offer(np.full(1, K), self.earlier[:1], np.zeros(1), 1, 1, 1)
+        policy = Untaught(self.engine.policy)
+        for tokens, estimate in self._first_drafts():
+            for i, token in enumerate(tokens):
+                own = None if estimate is None else estimate[i : i + 1]
+                verified[token] = policy.admit(policy.decide(alone), own, alone).admitted[0] > 0
+        return verified
+
+    def _first_drafts(self) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
+        """Every draft token behind the prompt, [B] at a time, and the rule's estimates when it is drawn, [B, K]."""
+        drafter, Q = self.drafter, len(self.drafter.vocabulary.ids)
+        for columns in torch.arange(Q, device=self.shared.device).split(256):
+            with drafter.forced(columns):
+                drafts = drafter.propose(self._inputs(np.full((len(columns), drafter.K), 0.5)), drafter.K)
+            estimate = self.engine.policy.estimate(drafts.feature, drafts.head)
+            yield drafts.tokens[:, 0].cpu().numpy(), estimate
+
+    def _inputs(self, uniforms: np.ndarray) -> DraftInput:
+        B, P, device = len(uniforms), len(self.prompt), self.shared.device
+        return DraftInput(
+            slots=list(range(B)),
+            starts=[P - 1] * B,
+            newest=torch.full((B,), self.prompt[-1], device=device),
+            states=self.shared.before.expand(B, -1),
+            temperature=torch.full((B,), self.temperature, device=device),
+            uniforms=torch.from_numpy(uniforms).to(device),
+            cache=self.engine.cache,
+            history=[],
+        )
+
+
+def step_costs(survivals: np.ndarray) -> CostTable:
+    """Step costs under which about half of these slots, [B, K], are worth verifying; in steps: convex they are not."""
+    requests, K = survivals.shape
+    worth = float(np.median(survivals))  # tokens a millisecond, as a token takes one
+    better = survivals[survivals > worth]
+    fixed = (requests + better.sum()) / worth - (requests + better.size)
+    draft = [(1, 1, 1.0), (requests, K, 2.0)]
+    verify = [(n, fixed + 8.0 * (n // 8)) for n in range(requests * (K + 1) + 1)]
+    return CostTable.linear(draft, verify, requests, len(verify) - 1, K=K)

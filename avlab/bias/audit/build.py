@@ -1,0 +1,38 @@
+"""The target and the drafter of an audit: on the CPU or the device asked for, and a block drafter."""
+
+from typing import TypeVar
+
+from avlab.bias.audit.rules import AuditError
+from avlab.bias.audit.shared import SharedDrafter, WatchedDrafter
+from avlab.config import RunConfig
+from avlab.engine.build import Progress, choose_device, choose_drafter, choose_dtype
+from avlab.engine.fetch import target_folder
+from avlab.engine.target import Target
+from avlab.engine.text import Text
+
+CONTEXT = 512
+D = TypeVar("D", bound=WatchedDrafter)
+
+
+def load(
+    config: RunConfig, K: int, kind: type[D], progress: Progress = lambda text, done, total: None
+) -> tuple[Target, D, Text]:
+    """Weights as the configuration names them. Raises AuditError, CheckpointError or FetchError.
+
+    kind: `SharedDrafter` for an audit, which is made in float32, or `WatchedDrafter` to serve as a run would.
+    """
+    import torch
+
+    folder, device = target_folder(config.target), choose_device(config.device)
+    form, drafter_folder, _ = choose_drafter(config, folder)
+    if form != "block" or drafter_folder is None:
+        raise AuditError(
+            "An audit needs a block drafter that fits the target: leave --drafter at default with the default "
+            "target, or give the folder of one."
+        )
+    shared = issubclass(kind, SharedDrafter)
+    progress("loading the target", 0, 0)
+    dtype = torch.float32 if shared else choose_dtype(config.dtype, device)
+    target = Target(folder, dtype, device, CONTEXT if shared else config.context)
+    progress("loading the drafter", 0, 0)
+    return target, kind(drafter_folder, target, K), Text(folder)

@@ -1,0 +1,178 @@
+"""Rules under audit: the engine's own policies, rules of the row, and UNSOUND ones that exist only here.
+
+adaptive, adaptive:head, adaptive:raw, fixed:k, verify:k, none       what serving can be set to
+maximum:t, entropy:t, margin:t, head:t, budget:earlier               sound
+drawn:t, budget:same-step                                            UNSOUND: they look at coming draws
+noise:correction                                                     UNSOUND: noise used twice
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from avlab.bias.admission_rules import by_cost
+from avlab.bias.audit.shared import WatchedDrafter
+from avlab.engine import noise
+from avlab.engine.engine import Engine
+from avlab.engine.rows import TableSlots
+from avlab.policies.admission import Admission
+from avlab.policies.arm import Arm, PolicyError
+from avlab.speculation.budget import survival
+from avlab.speculation.decision import Decision, Offer
+
+SOUND = ("maximum", "entropy", "margin", "head")
+PREDICTORS = (*SOUND, "drawn")  # scores of a draft slot; the last looks at the drawn token
+GRAMMAR = (
+    "adaptive[:head|raw], fixed:k, verify:k, none, maximum:t, entropy:t, margin:t, head:t, budget:earlier, and "
+    "UNSOUND: "
+    "drawn:t, budget:same-step, noise:correction"
+)
+
+
+class AuditError(RuntimeError):
+    """An audit that cannot be made. The message is one sentence that says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRule:
+    """A rule by its text. kind, value: its parts. arm: the serving policy that it is, or None."""
+
+    text: str
+    kind: str
+    value: str
+    arm: Arm | None
+
+    @property
+    def sound(self) -> bool:
+        return self.arm is not None or self.kind in SOUND or self.text == "budget:earlier"
+
+    @property
+    def predictor(self) -> str | None:
+        """Which of `PREDICTORS` the rule trims by; None where it trims by none.
+
+        The online estimator is a rising function of the maximum at each position, and ranks as it does there.
+        """
+        if self.kind in PREDICTORS:
+            return self.kind
+        if self.kind == "budget" or (self.arm is not None and self.arm.kind == "adaptive"):
+            return "head" if self.arm is not None and self.arm.source == "head" else "maximum"
+        return None
+
+    @property
+    def label(self) -> str:
+        """How the rule is named wherever its runs appear."""
+        return self.text if self.sound else f"UNSOUND {self.text}"
+
+
+def parse(text: str) -> AuditRule:
+    """The rule that a text names. Raises AuditError."""
+    text = text.strip()
+    kind, _, value = text.partition(":")
+    if kind in PREDICTORS:
+        try:
+            if 0 <= float(value) <= 1:
+                return AuditRule(text, kind, value, None)
+        except ValueError:
+            pass
+        raise AuditError(f"The rule {text!r} needs a threshold from 0 to 1, such as {kind}:0.5.")
+    if text in ("budget:earlier", "budget:same-step", "noise:correction"):
+        return AuditRule(text, kind, value, None)
+    try:
+        return AuditRule(text, "serving", "", Arm.parse(text))
+    except PolicyError:
+        raise AuditError(f"There is no rule {text!r} to audit; a rule is {GRAMMAR}.") from None
+
+
+def install(rule: AuditRule, engine: Engine, drafter: WatchedDrafter) -> None:
+    """Have this audit's engine decide by the rule. Only an audit's engine is ever given one that is not sound.
+
+    A rule with a budget needs `ByBudget.set_cost` before it decides.
+    """
+    if rule.arm is not None:
+        engine.set_policy(rule.arm)
+    elif rule.kind == "noise":
+        engine.set_policy(Arm("fixed", k=engine.K))
+        marked: Any = engine.policy
+        marked.arm = rule.label
+        engine.uniforms = _correction_shares_noise
+    else:
+        policy: Any = ByRow(rule, drafter) if rule.kind != "budget" else ByBudget(rule, drafter)
+        engine.policy = policy
+
+
+class ByRow:
+    """Verifies every request's slots up to the first that scores below the threshold."""
+
+    def __init__(self, rule: AuditRule, drafter: WatchedDrafter):
+        self.arm, self.rule, self.drafter, self.K = rule.label, rule, drafter, drafter.K
+
+    def decide(self, offer: Offer) -> Decision:
+        return Decision(
+            self.K, self.K, int(offer.scheduled.sum()), np.zeros(len(offer.scheduled), dtype=bool)
+        )
+
+    def estimate(self, feature: np.ndarray, head: np.ndarray | None) -> np.ndarray:
+        """[B, K] scores of this step's draft rows."""
+        return scores(self.rule.kind, self.drafter, head)
+
+    def admit(self, decision: Decision, estimate: np.ndarray, offer: Offer) -> Admission:
+        lengths = (estimate >= float(self.rule.value)).cumprod(axis=1).sum(axis=1)
+        lengths = np.minimum(lengths, offer.scheduled)
+        return Admission(lengths, int(lengths.sum()))
+
+    def observe(self, feature, accepted, admitted, limit) -> None:
+        """Nothing is learnt."""
+
+    def end_step(self) -> None:
+        return None
+
+
+class ByBudget(ByRow):
+    """A budget for each request by itself under a stepped cost, from this step's maxima or from the step before's."""
+
+    def set_cost(self, all_drafts: float) -> None:
+        """One draft is to cost as much as all of them: 1 without drafts, else this. Not convex."""
+        self.cost = (1.0, *[all_drafts] * self.K)
+
+    def estimate(self, feature: np.ndarray, head: np.ndarray | None) -> np.ndarray:
+        return scores("maximum", self.drafter, head)
+
+    def admit(self, decision: Decision, estimate: np.ndarray, offer: Offer) -> Admission:
+        earlier = np.where(np.isnan(offer.earlier), 1.0, offer.earlier)
+        basis = survival(estimate if self.rule.value == "same-step" else earlier)
+        best = by_cost(self.cost)
+        lengths = np.minimum([best(row[None]) for row in basis], offer.scheduled)
+        return Admission(lengths, int(lengths.sum()))
+
+
+def scores(kind: str, drafter: WatchedDrafter, head: np.ndarray | None) -> np.ndarray:
+    """Scores [B, K] of the drafter's last rows."""
+    drafts = drafter.last
+    rows = drafts.rows
+    assert rows is not None and drafts.vocabulary is not None
+    if kind == "head":
+        if head is None:
+            raise AuditError("This drafter has no confidence head: audit another rule than head:t.")
+        return head
+    if isinstance(rows, TableSlots):  # each distinct row is looked at once
+        table, place = rows.table, rows.place
+    else:
+        B, depth, _ = rows.shape
+        table, place = rows.flatten(0, 1), torch.arange(B * depth, device=rows.device).view(B, depth)
+    if kind == "drawn":
+        score = table[place, drafts.vocabulary.column[drafts.tokens]]
+    elif kind == "maximum":
+        score = table.amax(1)[place]
+    elif kind == "margin":
+        top = table.topk(2, dim=1).values
+        score = (top[:, 0] - top[:, 1])[place]
+    else:
+        score = torch.special.entr(table).sum(1).neg().exp()[place]
+    return score.double().cpu().numpy()
+
+
+def _correction_shares_noise(seeds, stream: int, counters, width: int) -> np.ndarray:
+    """UNSOUND: the target's token is drawn with the noise of the step's first draft token."""
+    return noise.uniforms(seeds, noise.DRAFT if stream == noise.TOKEN else stream, counters, width)

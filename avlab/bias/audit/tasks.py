@@ -1,0 +1,157 @@
+"""What an audit's process can be asked: an audit, whole texts, or the rows at a prompt. Each says rows as they grow."""
+
+import itertools
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+from avlab.bias.audit.audit import Audit, Counts
+from avlab.bias.audit.build import load
+from avlab.bias.audit.ranking import rank
+from avlab.bias.audit.rows import rows_at
+from avlab.bias.audit.rules import parse
+from avlab.bias.audit.shared import SharedDrafter, SharedTarget, WatchedDrafter
+from avlab.bias.audit.texts import Answers
+from avlab.bias.auditing import Fit
+from avlab.bias.texts import Texts, differences, intervals
+from avlab.config import RunConfig
+from avlab.engine.text import Text
+from avlab.workloads import Moment, open_workload
+
+Answer = Callable[..., None]
+SAY_SECONDS = 0.5  # between two reports
+LEVEL = 0.01
+SHOWN_TEXTS = 3
+RANKED_PROMPTS, SHORT = 15, 128  # beside the one that is audited; tokens
+
+
+def audit(order: dict[str, Any], answer: Answer) -> None:
+    """A row for each of `audits`, [rule, seed] pairs. order: config, K, prompt, continuations, audits, tests.
+
+    tests: for how many G-tests p-values are corrected.
+    """
+    audits = [(parse(rule), seed) for rule, seed in order["audits"]]
+    config, count = RunConfig.make(order["config"]), order["continuations"]
+
+    if not audits:
+        return
+
+    def progress(*what: Any) -> None:
+        answer(progress=what)
+
+    target, drafter, text = load(config, order["K"], SharedDrafter, progress)
+    prompt = text.encode([{"role": "user", "content": order["prompt"]}])
+    progress("how well each score ranks acceptance", 0, 0)
+    auc, slots = rank(target, drafter, [prompt, *short_prompts(text)], config.temperature)
+    shared: SharedTarget | None = None
+    exact: dict[str, float | None] = {}
+    for rule, seed in audits:
+        progress(f"rows behind the prompt, {rule.label}", 0, 0)
+        made = Audit(target, drafter, prompt, rule, config.temperature, seed, shared)
+        if shared is None:
+            shared = made.shared
+            made.prepare(count)
+        if rule.text not in exact:
+            exact[rule.text] = made.exact_total_variation()
+        row = {
+            "rule": rule.text, "label": rule.label, "sound": rule.sound, "seed": seed,
+            "exact_total_variation": exact[rule.text], "predictor": rule.predictor,
+            "auc": auc.get(rule.predictor or ""), "ranking": auc, "labelled": slots, "tests": order["tests"],
+        }  # fmt: skip
+        history: list[list[float]] = []
+        began, said = time.perf_counter(), 0.0
+        for counts in made.continuations(count):
+            now, done = time.perf_counter(), int(counts.one.sum())
+            progress(rule.label, done, count)
+            if now - said < SAY_SECONDS and done < count:
+                continue
+            said = now
+            grown = found(made, counts, order["tests"], history)
+            answer(found=row | grown | {"per_second": round(done / (now - began), 1), "done": done == count})
+
+
+def short_prompts(text: Text) -> list[list[int]]:
+    """Prompts of the mixed workload, to rank scores behind more than one."""
+    stream = open_workload("mixed", seed=0, repeat=True).stream
+    prompts = (text.encode(stream.take(Moment(0.0)).messages) for _ in itertools.count())
+    return list(itertools.islice((each for each in prompts if len(each) <= SHORT), RANKED_PROMPTS))
+
+
+def found(made: Audit, counts: Counts, tests: int, history: list[list[float]]) -> dict[str, Any]:
+    """What an audit says after so many continuations; adds a point to its history."""
+    done = int(counts.one.sum())
+    one, two = made.fits(counts, tests)
+    history.append([done, one.p_value, two.p_value, one.total_variation, one.noise_floor])
+    return {
+        "continuations": done,
+        "one": described(one),
+        "two": described(two),
+        "rejected": min(one.corrected, two.corrected) < LEVEL,
+        "prefixes": made.shared.nodes,
+        "history": history,
+    }
+
+
+def described(fit: Fit) -> dict[str, Any]:
+    """A fit as JSON; a statistic that is infinite is None."""
+    return {
+        "cells": fit.cells,
+        "statistic": fit.statistic if math.isfinite(fit.statistic) else None,
+        "p_value": fit.p_value,
+        "corrected": fit.corrected,
+        "total_variation": fit.total_variation,
+        "noise_floor": fit.noise_floor,
+    }
+
+
+def texts(order: dict[str, Any], answer: Answer) -> None:
+    """Answers to the same requests under each of `rules`. order: config, K, rules, requests, max_new_tokens.
+
+    Every rule after the first is compared with the first, request by request.
+    """
+    rules = [parse(rule) for rule in order["rules"]]
+    config, R = RunConfig.make(order["config"]), order["requests"]
+    workload = open_workload(config.workload, seed=config.seed, repeat=True)
+    asked = [workload.stream.take(Moment(0.0)) for _ in range(R)]
+    target, drafter, text = load(config, order["K"], WatchedDrafter, lambda *what: answer(progress=what))
+    prompts = [text.encode(prompt.messages) for prompt in asked]
+    reference: Texts | None = None
+    for number, rule in enumerate(rules):
+        answers = Answers(
+            target, drafter, prompts, rule, order["max_new_tokens"], config.temperature, config.seed
+        )
+        said = time.perf_counter()
+        for ended in answers.serve():
+            now = time.perf_counter()
+            if now - said >= SAY_SECONDS:
+                said = now
+                answer(progress=[rule.label, number * R + ended, len(rules) * R])
+        done = answers.texts()
+        shown = [
+            {"prompt": asked[i].turns[-1][1], "text": text.decode(answers.tokens[i])}
+            for i in range(min(SHOWN_TEXTS, R))
+        ]
+        row = {
+            "rule": rule.text, "label": rule.label, "sound": rule.sound, "requests": R,
+            "tokens": int(done.tokens.sum()), "measures": plain(intervals(done)), "difference": None, "texts": shown,
+        }  # fmt: skip
+        if reference is not None:
+            row["difference"] = plain(differences(done, reference))
+        reference = reference or done
+        answer(found=row)
+
+
+def plain(measures: dict[str, tuple[float, float, float]]) -> dict[str, list[float | None]]:
+    """Intervals as JSON; what is not a number is None."""
+    return {name: [x if math.isfinite(x) else None for x in interval] for name, interval in measures.items()}
+
+
+def rows(order: dict[str, Any], answer: Answer) -> None:
+    """Target and draft row behind each of `prompts`. order: config, prompts."""
+    config = RunConfig.make(order["config"])
+    for each in rows_at(config, order["prompts"], lambda *what: answer(progress=what)):
+        answer(found=each)
+
+
+TASKS: dict[str, Callable[[dict[str, Any], Answer], None]] = {"audit": audit, "texts": texts, "rows": rows}

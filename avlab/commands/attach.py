@@ -1,0 +1,99 @@
+"""`avlab attach`: watch a vLLM server that somebody else started, and record it as a run."""
+
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from avlab.commands import run as run_command
+from avlab.commands import terminal
+from avlab.config import default_database
+from avlab.formats import number
+from avlab.vllm.attach_config import AttachConfig
+from avlab.vllm.unknown import cannot_know
+
+FIELDS = AttachConfig.model_fields
+
+
+def _option(name: str, flag: str | None = None) -> Any:
+    return typer.Option(flag or f"--{name.replace('_', '-')}", help=FIELDS[name].description)
+
+
+def attach(
+    url: Annotated[str, typer.Argument(help="The server, as http://HOST:PORT.")],
+    model: Annotated[str | None, _option("model")] = None,
+    engine: Annotated[str | None, _option("engine")] = None,
+    interval: Annotated[float, _option("interval")] = 1.0,
+    verification: Annotated[str, _option("verification")] = "ask",
+    key_variable: Annotated[str, _option("key_variable")] = "",
+    ca_file: Annotated[str | None, _option("ca_file")] = None,
+    timeout: Annotated[float, _option("timeout")] = 5.0,
+    patience: Annotated[float, _option("patience")] = 60.0,
+    duration: Annotated[str | None, _option("duration")] = None,
+    tokens: Annotated[int | None, _option("tokens")] = None,
+    requests: Annotated[int | None, _option("requests")] = None,
+    database: Annotated[str | None, _option("database")] = None,
+    as_json: Annotated[bool, run_command.JSON] = False,
+) -> None:
+    """Watch a vLLM server that somebody else started: its counters, interval by interval, until Ctrl-C.
+
+    It changes nothing there. What counters cannot tell is said: under adaptive verification trimming looks like
+    rejection in them.
+    """
+    given = {
+        "url": url, "model": model, "engine": engine, "interval": interval, "verification": verification,
+        "key_variable": key_variable, "ca_file": ca_file, "timeout": timeout, "patience": patience,
+        "duration": None if str(duration).lower() in ("inf", "forever") else duration, "tokens": tokens,
+        "requests": requests, "database": database if database is not None else str(default_database()),
+    }  # fmt: skip
+    given = run_command.plain_settings(given)
+    run_command.serve(AttachConfig.make(given), as_json, show_watched)
+
+
+def show_watched(summary: dict[str, Any]) -> None:
+    """A watched server's run on standard output: rates, engines, acceptance by position, what is not told."""
+    console = terminal.answers()
+    reason = f" ({summary['reason']})" if summary.get("reason") not in (None, "done", "stopped") else ""
+    head = Table(show_header=False, box=None, pad_edge=False)
+    watched = summary["watched"] or {}
+    for name, value in (
+        ("run", f"{summary['run_id']}, {summary['state']}{reason}"),
+        ("server", f"{summary['target']}, drafter {summary['drafter'] or 'none'}, K = {summary['K']}"),
+        ("throughput", f"{number(summary['tokens_per_s'], 1)} tokens/s"),
+        ("tokens per step", number(summary["tokens_per_step"])),
+        ("first token", f"{number(watched.get('first_token_ms'), 0)} ms, mean"),
+        ("later outputs", f"{number(watched.get('later_output_ms'), 1)} ms apart, mean"),
+        ("engine steps", f"{number(watched.get('engine_steps_per_s'), 1)} a second and engine"),
+        ("requests ended", number(watched.get("finished"), 0)),
+        ("accepted / scheduled", number(watched.get("accepted_per_scheduled"))),
+        ("tokens per draft", number(watched.get("tokens_per_draft"))),
+        ("accepted by position", " ".join(number(each) for each in watched.get("positions", ())) or "–"),
+    ):
+        head.add_row(name, value)
+    console.print(head)
+    engines = watched.get("engines", ())
+    if len(engines) > 1:
+        console.print(_engines(engines))
+    if not summary["extension"]:
+        speculates = bool(summary["K"])
+        for sentence in cannot_know(summary["adaptive"], speculates, summary["told"], summary["unread"]):
+            console.print(sentence, markup=False, soft_wrap=True)
+    for event in summary["events"]:
+        if event["level"] != "info":
+            console.print(f"{event['level']}: {event['text']}", markup=False)
+
+
+def _engines(engines: list[dict[str, Any]]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    for name in ("engine", "tokens/s", "outputs", "drafts", "accepted / scheduled"):
+        table.add_column(name, justify="right")
+    for each in engines:
+        scheduled = each["draft_tokens"]
+        table.add_row(
+            each["engine"],
+            number(each["tokens"] / each["seconds"], 1),
+            number(each["outputs"], 0),
+            number(each["drafts"], 0),
+            number(each["accepted"] / scheduled if scheduled else None),
+        )
+    return table

@@ -1,0 +1,150 @@
+"""`avlab vllm`: the published systems, as commands to read or to run; runs and A/Bs that vLLM serves."""
+
+import os
+import shutil
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from avlab.commands import ab as ab_command
+from avlab.commands import run as run_command
+from avlab.commands import terminal
+from avlab.commands.run import JSON
+from avlab.vllm import NotInstalled
+from avlab.vllm.presets import Preset, names, preset, presets
+from avlab.vllm.serve_line import ServeLine
+from avlab.vllm.serving_config import VllmConfig
+
+app = typer.Typer(
+    help="vLLM: the systems that adaptive verification was published with, and runs that it serves.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+Json = Annotated[bool, JSON]
+
+
+@app.command("presets")
+def list_presets(as_json: Json = False) -> None:
+    """List the published systems."""
+    found = presets()
+    if as_json:
+        terminal.print_json({"presets": [_plain(each) for each in found]})
+        return
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    for name in ("preset", "system", "K", "drafts", "published on"):
+        table.add_column(name, justify="right" if name == "K" else "left")
+    for each in found:
+        K = str(each.line.speculative["num_speculative_tokens"])
+        table.add_row(each.name, each.title, K, each.drafts, each.published)
+    terminal.answers().print(table)
+
+
+@app.command("preset")
+def one_preset(
+    name: Annotated[str, typer.Argument(help="A name from `avlab vllm presets`.")],
+    more: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Further arguments of vllm serve, behind --; they win.", metavar="[ARGUMENTS]..."
+        ),
+    ] = None,
+    run: Annotated[bool, typer.Option("--run", help="Serve it, rather than print the command.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Print a system as a `vllm serve` command with the source of every setting, or run it."""
+    found = preset(name)
+    line = with_arguments(found.line, more or [])
+    if run:
+        execute(line)
+    if as_json:
+        terminal.print_json(_plain(found) | {"command": line.shell()})
+        return
+    out = terminal.answers()
+    out.print(f"# {found.title}. {found.about}", markup=False, soft_wrap=True)
+    out.print(f"# Published on {found.published}; vLLM {found.min_version} or later.", markup=False)
+    for source in found.sources:
+        out.print(f"# {source.url}: {source.says}", markup=False, soft_wrap=True)
+    if found.prepare:
+        out.print(found.prepare, markup=False, soft_wrap=True)
+    out.print(line.shell(), markup=False, soft_wrap=True)
+
+
+WORDS = ("MODEL", "A model or a preset; behind it --, and what vllm serve is given.")
+
+
+def _serve(words: list[str], own: dict[str, Any], settings: dict[str, Any], as_json: bool) -> None:
+    given = run_command.limited(run_command.plain_settings(settings))
+    config = VllmConfig.make(given, serve=command_of(words))
+    run_command.serve(config, as_json, terminal.show_summary)
+
+
+def _ab(words: list[str], own: dict[str, Any], settings: dict[str, Any], as_json: bool) -> None:
+    given = run_command.plain_settings(settings)
+    ab_command.compare(VllmConfig.make(given, serve=command_of(words)), own, as_json)
+
+
+app.command("run")(
+    run_command.with_settings(
+        {},
+        ("serve",),
+        _serve,
+        "Serve a workload with vLLM in a background worker, and record it.",
+        VllmConfig,
+        WORDS,
+    )
+)
+app.command("ab")(
+    run_command.with_settings(
+        ab_command.OPTIONS | {"arms": (str, "adaptive,verify:3", "adaptive and verify:k, within one engine")},
+        ("serve", *ab_command.DECIDED),
+        _ab,
+        "Compare lengths of verification within one vLLM engine; drafting stays at K.",
+        VllmConfig,
+        WORDS,
+    )
+)
+
+
+def command_of(words: list[str]) -> str:
+    """A `vllm serve` command of words: a preset's or a model's, with further arguments."""
+    first, *more = words
+    line = with_arguments(preset(first).line, more) if first in names() else ServeLine.parse(words)
+    return line.shell()
+
+
+def with_arguments(line: ServeLine, more: list[str]) -> ServeLine:
+    """A command with further arguments, which win over its own; parts of a mapping are replaced one by one."""
+    if not more:
+        return line
+    added = ServeLine.parse([line.model, *more])
+    merged: dict[str, Any] = dict(line.arguments)
+    for name, value in added.arguments.items():
+        before = merged.get(name)
+        merged[name] = {**before, **value} if isinstance(before, dict) and isinstance(value, dict) else value
+    return ServeLine(added.model, merged, line.environment)
+
+
+def execute(line: ServeLine) -> None:
+    """Become the server. Raises NotInstalled where there is no `vllm` command."""
+    if shutil.which("vllm") is None:
+        raise NotInstalled("serving a preset")
+    os.execvpe("vllm", line.words(), os.environ | dict(line.environment))
+
+
+def _plain(found: Preset) -> dict[str, Any]:
+    return {
+        "name": found.name,
+        "title": found.title,
+        "about": found.about,
+        "drafts": found.drafts,
+        "published": found.published,
+        "min_version": found.min_version,
+        "prepare": found.prepare,
+        "model": found.line.model,
+        "speculative": found.line.speculative,
+        "environment": dict(found.line.environment),
+        "command": found.line.shell(),
+        "sources": [{"url": each.url, "says": each.says} for each in found.sources],
+    }

@@ -1,0 +1,33 @@
+"""What can be known to be wrong with a run before a worker is started for it. No torch here."""
+
+from pathlib import Path
+
+from avlab.config import ConfigError, RunConfig
+from avlab.cost_file import CostError, read_samples
+from avlab.engine.fetch import FetchError, target_folder
+from avlab.workloads import WorkloadError, open_workload
+
+
+def check(config: RunConfig) -> None:
+    """Look at what a run needs. Raises ConfigError with a sentence for each of workload, target and cost file."""
+    problems = []
+    for look in (_workload, _target, _costs):
+        try:
+            look(config)
+        except (WorkloadError, FetchError, CostError) as error:
+            problems.append(str(error))
+    if problems:
+        raise ConfigError(problems)
+
+
+def _workload(config: RunConfig) -> None:
+    open_workload(config.workload, config.arrival_pattern, seed=config.seed)
+
+
+def _target(config: RunConfig) -> None:
+    target_folder(config.target)
+
+
+def _costs(config: RunConfig) -> None:
+    if config.costs is not None:
+        read_samples(Path(config.costs).expanduser())

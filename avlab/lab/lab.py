@@ -1,0 +1,295 @@
+"""A lab: one database held for writing, the recorder, at most one worker, and the socket for everybody else.
+
+What the CLI's `run` and the dashboard both are. No torch here.
+"""
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from avlab.config import RunConfig
+from avlab.errors import not_written
+from avlab.experiments import frontier
+from avlab.experiments.analysis import analyse
+from avlab.experiments.summary import summarise
+from avlab.kinds import Config, make_config
+from avlab.lab.owner import Owner, OwnerError
+from avlab.lab.supervisor import REFERENCE, Supervisor, WorkerError
+from avlab.lab.tally import Tally
+from avlab.lab.tape import Tape
+from avlab.policies.arm import load_of
+from avlab.store import queries
+from avlab.store.database import Database, owner_of
+from avlab.store.errors import DatabaseHeld, StoreError
+from avlab.store.export import export_run
+from avlab.store.ids import new_run_id
+from avlab.store.recorder import Recorder
+from avlab.vllm.attach_config import AttachConfig
+from avlab.wire import messages as m
+
+PATIENCE = 2.0  # seconds to wait for a reader that has the file open for a moment
+CHANGE_SECONDS = 3.0  # that a change waits for the worker's answer: a step, or one with a long prompt
+COMPARING = "An A/B or a frontier is running, and its plan decides what is served: stop it first."
+ENDED = "The run ended before its worker could do that."
+REFUSALS = ("policy", "workload", "window", "attach")  # kinds of events by which a worker refuses a change
+
+
+class Lab:
+    """Open a database as its owner until `close`; use as a context manager.
+
+    on_frame: called with every frame of a run as it arrives; it must be quick. hospitable: whether other processes may
+    start runs here; not where this process serves one run and ends. `notes` holds what is worth telling
+    once, such as a worker of an earlier lab that was ended. Raises DatabaseHeld when another process owns the file.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        on_frame: Callable[[m.Frame], None] = lambda frame: None,
+        command: Sequence[str] = REFERENCE,
+        hospitable: bool = True,
+    ):
+        self.notes: list[str] = []
+        self.tally, self.tape = Tally(), Tape()  # of the last run that was started
+        self._turn = threading.Lock()  # held while a run takes the place of the one before
+        self._plan: m.Experiment | None = None  # of the last run
+        # workload and arrival in force; "" for those that a plan changes, or nobody knows
+        self.traffic = ("", "")
+        self._changing, self._answered, self._refusal = threading.Lock(), threading.Event(), ""
+        self._on_frame, self._hospitable = on_frame, hospitable
+        self.database = _open(Path(path))
+        try:
+            self.recorder = Recorder(self.database)
+            self.supervisor = Supervisor(self.database.path, self.recorder, command)
+            if self.supervisor.recovered:
+                self.notes.append(f"A worker left over from run {self.supervisor.recovered} was ended.")
+            self.owner = self._open_door()
+        except BaseException:
+            self.database.close()
+            raise
+
+    def run(
+        self, config: Config | dict, experiment: m.Experiment | dict | None = None, kind: str = RunConfig.kind
+    ) -> str:
+        """Start a run and return its id at once. Raises ConfigError or WorkerError.
+
+        experiment: the plan of the A/B that the run is for (`experiments.plan` makes both). kind: of worker, where
+        config is plain values.
+        """
+        plan = msgspec.convert(experiment, m.Experiment) if isinstance(experiment, dict) else experiment
+        checked = make_config(config, kind) if isinstance(config, dict) else config
+        run, tally = new_run_id(), Tally()
+        with self._turn:  # where the start is refused, what is known of the run before stays
+            self.supervisor.start(
+                checked.changed(database=str(self.database.path)),
+                run,
+                lambda frame: self._frame(frame, tally),
+            )
+            self.tally, self.tape, self._plan = tally, Tape(), plan
+            self.traffic = _traffic(checked, plan)
+        if plan is not None:
+            self.supervisor.send(plan)
+        return run
+
+    def progress(self) -> dict[str, Any]:
+        """The worker's status and the run's numbers so far, as JSON can hold them."""
+        with self._turn:
+            return {"status": asdict(self.supervisor.status()), "tally": self.tally.snapshot()}
+
+    def stop(self) -> dict[str, Any]:
+        """Stop the running worker and say how it ended."""
+        return asdict(self.supervisor.stop())
+
+    def ask_to_stop(self, at_once: bool = False) -> None:
+        """Begin to stop the running worker and return; at_once: without waiting for its last step."""
+        arguments = {"timeout": 0.0} if at_once else {}
+        threading.Thread(target=self.supervisor.stop, kwargs=arguments).start()
+
+    def _run_of_a_guest(self, **asked: Any) -> str:
+        if not self._hospitable:
+            raise WorkerError(
+                f"{self.database.path} is held by a command (PID {os.getpid()}) that serves one run and ends: wait "
+                "for its end, or choose another file."
+            )
+        return self.run(**asked)
+
+    def window(self, steps: int, teach: bool = False) -> str:
+        """Ask for a window of full verification; the run it is of. Raises WorkerError where that cannot be now."""
+        self.change(m.Window(steps, teach))
+        return self.supervisor.status().run or ""
+
+    @property
+    def comparing(self) -> bool:
+        """Whether the worker carries out an A/B or a frontier."""
+        return self._plan is not None and self.supervisor.status().alive
+
+    def change(self, command: m.SetPolicy | m.SetWorkload | m.Window) -> None:
+        """Have the worker serve otherwise from its next step on. Raises WorkerError where it cannot or will not.
+
+        Waits a moment for its answer; a worker that says nothing meanwhile does it later, or refuses it in the run's
+        events alone.
+        """
+        with self._changing:
+            if self.comparing:
+                raise WorkerError(COMPARING)
+            self._refusal = ""
+            self._answered.clear()
+            self.supervisor.send(command)
+            heard = self._answered.wait(CHANGE_SECONDS)
+            if self._refusal:
+                raise WorkerError(self._refusal)
+            if not heard and not self.supervisor.status().alive:
+                raise WorkerError(ENDED)
+            if isinstance(command, m.SetWorkload):
+                self.traffic = (command.workload, command.arrival)
+
+    def generate(self, command: m.Generate) -> None:
+        """Ask for a prompt to be served alone; `tape` follows it. Raises WorkerError where that cannot be now."""
+        if self.comparing:
+            raise WorkerError(COMPARING)
+        if self.tape.now.active:
+            raise WorkerError("The playground is in use: wait for its end, or end it.")
+        before, self.tape = self.tape, Tape()
+        self.tape.ask(command)
+        try:
+            self.supervisor.send(command)
+        except WorkerError:
+            self.tape = before
+            raise
+
+    def runs(self) -> list[dict]:
+        """All runs, newest first."""
+        with self.database.cursor() as con:
+            return queries.runs(con)
+
+    def show(self, run: str) -> dict:
+        """A run's summary with its A/B or frontier, by id, the beginning of one, or "last"."""
+        with self.database.cursor() as con:
+            return summarise(con, queries.find_run(con, run))
+
+    def ab(self, run: str, slo: tuple[str, float] | None = None) -> dict:
+        """What a run's A/B says by now, by id, the beginning of one, or "last"."""
+        with self.database.cursor() as con:
+            return analyse(con, queries.find_run(con, run), slo)
+
+    def frontier(self, run: str, slo: tuple[str, float] | None = None) -> dict:
+        """What is known of the frontier that a run measures."""
+        with self.database.cursor() as con:
+            return frontier.analyse_frontier(con, queries.find_run(con, run), slo)
+
+    def plan_frontier(self, config: RunConfig | dict, experiment: m.Experiment | dict) -> dict:
+        """What earlier runs leave to be done of a frontier: runs, and the plan for the rest (None if nothing is)."""
+        checked = config if isinstance(config, RunConfig) else RunConfig.make(config)
+        plan = msgspec.convert(experiment, m.Experiment) if isinstance(experiment, dict) else experiment
+        with self.database.cursor() as con:
+            earlier = frontier.earlier_runs(con, checked, plan)
+            rest = frontier.missing(con, earlier, plan)
+        return {"runs": earlier, "plan": None if rest is None else msgspec.to_builtins(rest)}
+
+    def export(self, run: str, folder: str, form: str = "parquet") -> dict:
+        """Write a run to a new folder; returns the manifest."""
+        with self.database.cursor() as con:
+            return export_run(con, queries.find_run(con, run), folder, form)
+
+    def report(self, run: str, file: str, slo: tuple[str, float] | None = None) -> None:
+        """Write a run as one HTML file."""
+        from avlab.report import write_report
+
+        with self.database.cursor() as con:
+            write_report(con, queries.find_run(con, run), Path(file), slo)
+
+    def settle(self) -> None:
+        """Store what the disk did not take before, and why the run ended, if it can be stored now."""
+        status = self.supervisor.status()
+        if status.run and status.error and self.recorder.received(status.run) is not None:
+            with contextlib.suppress(StoreError):
+                self.recorder.end(status.run, status.error)
+
+    def costs(self, run: str) -> dict:
+        """The samples of a run's step costs."""
+        with self.database.cursor() as con:
+            return queries.cost_samples(con, queries.find_run(con, run))
+
+    def close(self) -> None:
+        """Stop the worker, answer nobody, give the file free. Closing twice does nothing."""
+        if self.owner is not None:
+            self.owner.close()
+            self.owner = None
+        self.supervisor.close()
+        self.settle()
+        try:
+            self.recorder.close()
+        except StoreError:
+            if not self.supervisor.status().error:  # else it was said already
+                raise
+        finally:
+            self.database.close()
+
+    def __enter__(self) -> "Lab":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _open_door(self) -> Owner | None:
+        handlers: dict[str, Callable[..., Any]] = {
+            "run": self._run_of_a_guest,
+            "progress": self.progress,
+            "stop": self.ask_to_stop,
+            "runs": self.runs,
+            "show": self.show,
+            "ab": self.ab,
+            "frontier": self.frontier,
+            "plan_frontier": self.plan_frontier,
+            "export": self.export,
+            "report": self.report,
+            "costs": self.costs,
+            "window": self.window,
+        }
+        try:
+            return Owner(self.database.path, handlers)
+        except OwnerError as error:  # the lab works; only other processes cannot ask it
+            self.notes.append(str(error))
+            return None
+
+    def _hear(self, frame: m.Frame) -> None:
+        """Note the answer to a change: a block begins, or an event refuses it."""
+        match frame:
+            case m.Event(level="warning", kind=kind, text=text) if kind in REFUSALS:
+                self._refusal = text
+                self._answered.set()
+            case m.Block():
+                self._answered.set()
+
+    def _frame(self, frame: m.Frame, tally: Tally) -> None:
+        tally.add(frame)
+        self.tape.add(frame)
+        self._hear(frame)
+        self._on_frame(frame)
+
+
+def _traffic(config: Config, plan: m.Experiment | None) -> tuple[str, str]:
+    if isinstance(config, AttachConfig) or (plan is not None and any(map(load_of, plan.arms))):
+        return "", ""
+    return config.workload, config.arrival_pattern or ""
+
+
+def _open(path: Path) -> Database:
+    """The database, with some patience for a reader that is about to close it."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return Database(path)
+        except DatabaseHeld:
+            if time.monotonic() > deadline or owner_of(path) is not None:
+                raise
+            time.sleep(0.1)
+        except OSError as error:
+            raise StoreError(not_written(path, error)) from None

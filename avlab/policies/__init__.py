@@ -1,0 +1,1 @@
+"""Policies and the grammar that names them. numpy only."""

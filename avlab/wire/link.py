@@ -1,0 +1,257 @@
+"""The worker's end of the link: frames go out, commands come in, and the engine never waits for either.
+
+Frames and commands travel over one zmq pair of sockets (ipc, in a folder only this user can enter). Every
+frame has a number and is kept until the lab says that it is committed. The lab's end: `avlab.lab.inbox`.
+"""
+
+import contextlib
+import os
+import socket
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import zmq
+
+from avlab.processes import end_children
+from avlab.wire import messages as m
+
+CONTACT_SECONDS = 10.0  # a worker that hears nothing from its lab for so long stops itself
+STUCK_SECONDS = 5.0  # and if it has not stopped so much later, because a step hangs, it ends at once
+HEARTBEAT_SECONDS = 1.0
+DRAFTS_BYTES = 64 << 20  # unacknowledged bytes above which raw slots are dropped; some 2 M slots, chosen here
+DRAFT_BYTES = 31  # of a slot's columns
+MOST_BYTES = 512 << 20  # unacknowledged bytes at which a run is given up rather than its frames
+
+
+def endpoint(folder: Path, name: str = "link") -> str:
+    """The address of a socket in a private folder."""
+    return f"ipc://{folder / name}"
+
+
+def open_socket(context: zmq.Context, kind: int = zmq.DEALER) -> zmq.Socket:
+    """A socket that closes without waiting and holds little: its owner keeps what is not acknowledged."""
+    opened = context.socket(kind)
+    opened.setsockopt(zmq.LINGER, 0)
+    opened.setsockopt(zmq.SNDHWM, 256)
+    opened.setsockopt(zmq.RCVHWM, 256)
+    return opened
+
+
+class Bell:
+    """Wakes a thread that polls sockets; ringing never blocks."""
+
+    def __init__(self) -> None:
+        self._out, self._in = socket.socketpair()
+        self._out.setblocking(False)
+        self._in.setblocking(False)
+
+    def ring(self) -> None:
+        with contextlib.suppress(OSError):  # full: it is ringing already; closed: nobody is left to wake
+            self._out.send(b"x")
+
+    def hush(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while self._in.recv(4096):
+                pass
+
+    def fileno(self) -> int:
+        return self._in.fileno()
+
+    def close(self) -> None:
+        self._out.close()
+        self._in.close()
+
+
+class Outbox:
+    """Sends a run's frames from a thread of its own and collects the lab's commands.
+
+    status: called often, for the state and step that a Heartbeat carries. lab: the process that must
+    stay our parent, or None. guard: end the process when it is lost and does not stop by itself.
+    The first frame must be a Hello; heartbeats before it are not recorded. stop_came: set the moment a Stop arrives
+    that does not let requests end first, for whoever cannot ask `commands` meanwhile.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        run: str,
+        status: Callable[[], tuple[str, int]] = lambda: ("serving", 0),
+        clock: Callable[[], float] = time.monotonic,
+        lab: int | None = None,
+        guard: bool = False,
+        contact_seconds: float = CONTACT_SECONDS,
+        drafts_bytes: int = DRAFTS_BYTES,
+    ):
+        self.run, self.lost, self.drafts_dropped, self.greeted = run, "", 0, False
+        self._address, self._status, self._clock, self._lab, self._guard = address, status, clock, lab, guard
+        self._contact_seconds, self._drafts_bytes = contact_seconds, drafts_bytes
+        self._new: deque[m.Frame] = deque()  # put, not yet numbered
+        self._held: deque[tuple[int, bytes]] = deque()  # numbered, not yet acknowledged; numbers without gaps
+        self._held_bytes = 0
+        self._put_bytes = self._taken_bytes = 0  # of Drafts; each written by one thread only
+        self._number = self._next = 0  # of the next frame to number; to send
+        self._commands: deque[m.Command] = deque()
+        self.stop_came = threading.Event()
+        self._arrived = threading.Event()
+        self._heard = self._beat = time.monotonic()
+        self._said = status()[0]  # the state that the last heartbeat carried
+        self._lost_at: float | None = None
+        self._deadline: float | None = None
+        self._process = psutil.Process()
+        self._order, self._farewell = threading.Lock(), False
+        self._bell = Bell()
+        self._context = zmq.Context()
+        self._thread = threading.Thread(target=self._work, name="outbox", daemon=True)
+        self._thread.start()
+
+    def put(self, frame: m.Frame) -> None:
+        """Hand over a frame; returns at once. When too much waits, Drafts are dropped and counted."""
+        if isinstance(frame, m.Drafts):
+            size = DRAFT_BYTES * frame.rows
+            if self._held_bytes + self._put_bytes - self._taken_bytes + size > self._drafts_bytes:
+                self.drafts_dropped += frame.rows
+                return
+            self._put_bytes += size
+        with self._order:
+            self._farewell = self._farewell or isinstance(frame, m.Bye)
+            self.greeted = self.greeted or isinstance(frame, m.Hello)
+            self._new.append(frame)
+        self._bell.ring()
+
+    def beat(self) -> None:
+        """Send a heartbeat now."""
+        self._beat = 0.0
+        self._bell.ring()
+
+    def commands(self) -> list[m.Command]:
+        """What the lab asked since the last call, in order."""
+        self._arrived.clear()
+        taken = []
+        while self._commands:
+            taken.append(self._commands.popleft())
+        return taken
+
+    def wait(self, seconds: float) -> None:
+        """Sleep, but not past the next command or the loss of the lab."""
+        self._arrived.wait(seconds)
+
+    def close(self, timeout: float = CONTACT_SECONDS) -> bool:
+        """Send what is left, wait up to `timeout` seconds for its acknowledgement; whether that came."""
+        self._deadline = time.monotonic() + timeout
+        self._bell.ring()
+        self._thread.join()
+        self._context.term()
+        self._bell.close()
+        return not self._new and not self._held
+
+    # ---- the thread ----------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        try:
+            self._serve()
+        except Exception:  # a fault of ours, a frame that cannot be encoded: the worker must not go on mute
+            traceback.print_exc()
+            self.lost = self.lost or "The worker's link failed: the end of its log says where."
+            self._arrived.set()
+
+    def _serve(self) -> None:
+        with open_socket(self._context) as wire:
+            wire.connect(self._address)
+            self._exchange(wire)
+
+    def _exchange(self, wire: zmq.Socket) -> None:
+        poller = zmq.Poller()
+        poller.register(self._bell.fileno(), zmq.POLLIN)
+        while not self._done():
+            blocked = self._next < self._number
+            poller.register(wire, zmq.POLLIN | (zmq.POLLOUT if blocked else 0))
+            poller.poll(100 if self._deadline else int(1000 * HEARTBEAT_SECONDS / 2))
+            self._bell.hush()
+            self._receive(wire)
+            self._watch(wire)
+            self._take()
+            self._send(wire)
+
+    def _done(self) -> bool:
+        if self._deadline is None:
+            return False
+        empty = not self._new and not self._held
+        return empty or bool(self.lost) or time.monotonic() > self._deadline
+
+    def _receive(self, wire: zmq.Socket) -> None:
+        while True:
+            try:
+                command = m.decode_command(wire.recv(zmq.NOBLOCK))
+            except zmq.Again:
+                return
+            except m.MessageError as error:
+                if self.greeted:
+                    self.put(m.Event("warning", "message", str(error), self._clock(), self._status()[1]))
+                continue
+            self._heard = time.monotonic()
+            if isinstance(command, m.Acknowledge):
+                while self._held and self._held[0][0] <= command.sequence:
+                    self._held_bytes -= len(self._held.popleft()[1])
+                self._next = max(self._next, self._held[0][0] if self._held else self._number)
+            elif isinstance(command, m.Resend):
+                first = self._held[0][0] if self._held else self._number
+                self._next = min(self._next, max(first, command.sequence + 1))
+            else:
+                if isinstance(command, m.Stop) and not command.drain:
+                    self.stop_came.set()
+                self._commands.append(command)
+                self._arrived.set()
+
+    def _watch(self, wire: zmq.Socket) -> None:
+        """Beat once a second and when the state changes; notice a lab that is gone, or that takes frames no more."""
+        now = time.monotonic()
+        state, step = self._status()
+        due = state != self._said or now - self._beat >= HEARTBEAT_SECONDS
+        if due and self._deadline is None:
+            self._said, self._beat = state, now
+            memory = self._process.memory_info().rss / 2**20
+            heartbeat = m.Heartbeat(self._clock(), state, step, memory, self.drafts_dropped)
+            with self._order:  # nothing is before the greeting, and nothing follows a farewell
+                greeted = self.greeted
+                if greeted and not self._farewell:
+                    self._new.append(heartbeat)
+            if not greeted:  # there is no run yet to record it in: sent once, not kept
+                with contextlib.suppress(zmq.Again):
+                    wire.send(m.encode(m.Envelope(self.run, m.UNNUMBERED, heartbeat)), zmq.NOBLOCK)
+        if not self.lost:
+            if self._lab is not None and os.getppid() != self._lab:
+                self.lost = "The lab ended, so its worker did."
+            elif now - self._heard > self._contact_seconds:
+                self.lost = f"The lab did not answer for {self._contact_seconds:g} s, so its worker stopped."
+            elif self._held_bytes > MOST_BYTES:
+                self.lost = "The lab stored nothing for so long that its worker stopped."
+            if self.lost:
+                self._lost_at = now
+                self._arrived.set()
+        elif self._guard and self._deadline is None and now - (self._lost_at or now) > STUCK_SECONDS:
+            end_children()
+            os._exit(3)
+
+    def _take(self) -> None:
+        """Number what was put."""
+        while self._new:
+            frame = self._new.popleft()
+            if isinstance(frame, m.Drafts):
+                self._taken_bytes += DRAFT_BYTES * frame.rows
+            data = m.encode(m.Envelope(self.run, self._number, frame))
+            self._held.append((self._number, data))
+            self._held_bytes += len(data)
+            self._number += 1
+
+    def _send(self, wire: zmq.Socket) -> None:
+        while self._next < self._number:
+            try:
+                wire.send(self._held[self._next - self._held[0][0]][1], zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            self._next += 1

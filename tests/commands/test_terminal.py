@@ -1,0 +1,51 @@
+"""What the command line prints: ids that can be pasted, and counts that say what they count."""
+
+import pytest
+from rich.console import Console
+
+from avlab.commands import terminal
+from avlab.store.ids import new_run_id
+
+
+@pytest.fixture
+def printed(capsys, monkeypatch):
+    """A function that shows something on a terminal of a width and gives the text."""
+
+    def show(what, value, width):
+        monkeypatch.setattr(terminal, "answers", lambda: Console(highlight=False, width=width))
+        what(value)
+        return capsys.readouterr().out
+
+    return show
+
+
+def listed(policy, **changes):
+    return {
+        "run_id": new_run_id(), "started": 1_780_000_000.0, "state": "cut short", "policy": policy,
+        "workload": "mixture:code=2,verse=1", "duration_s": 12345.0, "steps": 123456, "tokens": 12345678,
+    } | changes  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [60, 80, 109, 110, 120, 200])
+@pytest.mark.parametrize(
+    "policy", ["none", "frontier of adaptive+depth+explore=0.02, fixed:5, none at 7 loads"]
+)
+def test_an_id_is_never_cut_off(printed, width, policy):
+    runs = [listed(policy), listed("adaptive")]
+    lines = printed(terminal.show_runs, runs, width).splitlines()
+    assert "…" not in "".join(lines)
+    names = [line.split()[0] for line in lines if line[:1].strip()][1:]
+    ends = 36 if width >= 110 else 8
+    assert names == [run["run_id"][-ends:] for run in runs]
+
+
+def test_what_was_served_says_apart_what_was_not():
+    block = {"kind": "serve", "steps": 6, "tokens": 25}
+    summary = {"steps": 6, "tokens": 25, "requests": 1234, "refused": 26, "cancelled": 0, "blocks": [block]}
+    assert terminal.served(summary) == "6 steps, 25 tokens, 1,234 requests finished, 26 refused"
+    windows = [{"kind": "window", "steps": 10, "tokens": 299}] * 2
+    idle = {"kind": "playground", "steps": 0, "tokens": 0}
+    text = terminal.served(summary | {"refused": 0, "cancelled": 16, "blocks": [block, *windows, idle]})
+    assert text == (
+        "6 steps, 25 tokens, 1,234 requests finished, 16 cancelled; not counted: 20 steps, 598 tokens of kind window"
+    )

@@ -1,0 +1,352 @@
+"""The frontier: every cell, who dominates whom, going on after a stop, and a published one beside it."""
+
+import json
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import msgspec
+import pytest
+import store_frames as frames
+from places import ROOT, SUPPORT
+
+from avlab.commands.frontier import OPTIONS
+from avlab.config import ConfigError, RunConfig
+from avlab.experiments import frontier
+from avlab.experiments.plan import FRONTIER_ARMS, notes
+from avlab.experiments.words import LEDGER
+from avlab.figures import frontier as figures_frontier
+from avlab.lab.lab import Lab
+from avlab.store import queries
+from avlab.store.database import Database
+from avlab.store.experiments import FINISHED
+from avlab.store.ids import new_run_id
+from avlab.store.recorder import Recorder
+from avlab.wire import messages as m
+
+WORKER = (sys.executable, str(SUPPORT / "stand_in_serving.py"))
+QUICK = {"loads": (1, 4), "repeats": 2, "block": "6steps", "washout": 1, "learn": 10}
+SAID = ", by the values measured and without regard to their error"
+
+
+def plan(arms=("adaptive", "none"), **changes):
+    config = RunConfig.make(policy="none", slots=4, workload="code")
+    return frontier.make_frontier(config, arms, **(QUICK | changes))
+
+
+def point(arm, load, tokens, users, p95=10.0):
+    return {"arm": arm, "load": load, "tokens_per_s": tokens, "interactivity": users, "p95_tpot_ms": p95}
+
+
+def test_a_frontier_goes_on_where_it_was_stopped(tmp_path):
+    config, whole = plan(repeats=3)
+    first = plan(repeats=1)[1]
+    with Lab(tmp_path / "lab.duckdb", command=WORKER) as lab:
+        assert lab.plan_frontier(config, whole) == {
+            "runs": [],
+            "plan": lab.plan_frontier(config, whole)["plan"],
+        }
+        one = lab.run(config, first)
+        assert lab.supervisor.wait(120) and not lab.supervisor.status().error
+        assert all(point["tokens_per_s_low"] is None for point in lab.frontier(one)["points"])
+        rest = lab.plan_frontier(config, whole)
+        assert rest["runs"] == [one] and rest["plan"]["rounds"] == 2
+        other = lab.run(config, rest["plan"])
+        assert lab.supervisor.wait(120) and not lab.supervisor.status().error
+        assert lab.plan_frontier(config, whole) == {"runs": [one, other], "plan": None}
+        assert lab.plan_frontier(config.changed(temperature=0.5), whole)["runs"] == []
+        answer = lab.frontier(other, ("p95_tpot_ms", 10_000.0))
+        with lab.database.cursor() as con:
+            newest = queries.user_times(con, other, FINISHED)
+            pooled = queries.user_times(con, [one, other], FINISHED)
+    assert (answer["runs"], answer["repeats"], answer["cells"]) == ([one, other], 3, [12, 4])
+    assert (answer["planned"], answer["beyond"]) == (12, 0)
+    assert {(p["arm"], p["load"], p["repeats"]) for p in answer["points"]} == {
+        (arm, load, 3) for arm in ("adaptive", "none") for load in (1, 4)
+    }
+    for each in answer["points"]:
+        assert each["tokens_per_s_low"] < each["tokens_per_s"] < each["tokens_per_s_high"]
+        assert each["interactivity"] == pytest.approx(each["tokens_per_s"] / each["load"], rel=0.5)
+        assert each["ledger"]["steps"] == 3 * 6  # of all repeats, not of the newest run's two
+        seen = pooled[f"{each['arm']}@{each['load']}"]
+        assert all(each[name] == seen[name] for name in ("p50_tpot_ms", "p95_tpot_ms", "p50_ttft_ms"))
+    assert pooled.keys() == newest.keys() and pooled != newest
+    assert f"Fastest within p95_tpot_ms ≤ 10000 ms{SAID}: " in answer["sentences"][-1]
+
+
+def test_dominated_means_beaten_in_both(monkeypatch):
+    points = [point("a", 1, 10, 10), point("b", 1, 9, 9), point("c", 1, 11, 5), point("d", 1, 10, 10)]
+    dominated = {p["arm"] for p in points if any(frontier.dominates(other, p) for other in points)}
+    assert dominated == {"b"}
+
+
+def test_the_load_at_which_the_best_arm_within_a_limit_changes():
+    cells = [point("a", n, 10, 9, 5.0 * n) for n in (1, 2, 4)] + [
+        point("b", n, 8, 9, 2.0 * n) for n in (1, 2, 4)
+    ]
+    text = frontier._within(cells, [1, 2, 4], ("p95_tpot_ms", 10.0))
+    assert text == f"Fastest within p95_tpot_ms ≤ 10 ms{SAID}: a from 1 to 2 requests, b at 4 requests."
+    assert "no arm from 1 to 4 requests" in frontier._within(cells, [1, 2, 4], ("p95_tpot_ms", 1.0))
+
+
+def test_a_point_without_a_figure_is_neither_within_a_limit_nor_beyond_it():
+    cells = [point("a", n, 10, 9, 5.0 if n > 1 else None) for n in (1, 2, 4)]
+    cells += [point("b", n, 12, 9, None) for n in (1, 2, 4)]
+    text = frontier._within(cells, [1, 2, 4], ("p95_tpot_ms", 10.0))
+    assert text == (
+        f"Fastest within p95_tpot_ms ≤ 10 ms{SAID}: not measured at 1 request, a from 2 to 4 requests. Not measured "
+        "for b with 2, 4 requests."
+    )
+
+
+def told(*repeats):
+    cells = [
+        point("a", load, 10, 9) | {"dominated": load > 1, "repeats": n}
+        for load, n in zip((1, 4), repeats, strict=True)
+    ]
+    return frontier.sentences(cells)
+
+
+def test_who_is_on_the_frontier_is_said_with_what_is_known_of_its_error():
+    arm, error = told(1, 1)
+    assert arm == "a is on the frontier at 1 of 2 loads (with 1 request)."
+    assert error == (
+        f"Who is on the frontier is told{SAID[1:]}; with a single repeat a point has no error bar: that takes 3."
+    )
+    assert "; with 2 repeats a point has no error bar: that takes 3." in told(2, 1)[1]
+    assert "; points with fewer than 3 repeats have no error bar." in told(2, 3)[1]
+    assert (
+        told(3, 3)[1] == f"Who is on the frontier is told{SAID[1:]}: the bars tell how far it can be trusted."
+    )
+    assert frontier.sentences([]) == []
+
+
+def test_what_error_bars_need_is_said_beforehand():
+    assert notes(plan(repeats=1)[1]) == ["With 1 repeat there are no error bars: 3 are the least."]
+    assert notes(plan(repeats=3)[1]) == []
+
+
+@contextmanager
+def stored(tmp_path, *runs):
+    """A cursor, the ids, and settings and plan of runs of one frontier of four cells. A run: the repeats it was asked
+    for, and by round whether it was kept (None: it never ended) and how many of its cells were served.
+    """
+    config, whole = plan(("fixed:2", "none"), repeats=2)
+    ids = [new_run_id(1_780_000_000.0 + place) for place in range(len(runs))]
+    with Database(tmp_path / "lab.duckdb") as database, Recorder(database) as recorder:
+        for run, (repeats, *rounds) in zip(ids, runs, strict=True):
+            asked = msgspec.structs.replace(whole, rounds=repeats)
+            sent = [frames.hello(config=config.model_dump(mode="json")), m.ExperimentBegun(asked, 0.0, 0)]
+            blocks = 0
+            for number, (kept, cells) in enumerate(rounds):
+                for arm in whole.arms[:cells]:
+                    step = 10 * blocks
+                    sent.append(m.Block(blocks, arm, "serve", step, step / 10, "code", number))
+                    sent.append(frames.steps(step, step + 10, block=blocks))
+                    sent.append(m.BlockRequests(blocks, [blocks], [80], [1.0]))
+                    blocks += 1
+                if kept is not None:
+                    reason = "" if kept else "serving was paused"
+                    sent.append(m.RoundDone(number, kept, reason, float(blocks), 10 * blocks))
+            for envelope in frames.envelopes(sent, run, 0):
+                recorder.record(envelope)
+        recorder.flush()
+        yield database.cursor(), ids, config, whole
+
+
+def test_a_resumed_frontier_plans_what_was_asked_for_and_counts_the_rest_beside_it(tmp_path):
+    """Two repeats asked for: one and two cells of the next, then a run without a cell, then one of the repeat left."""
+    with stored(tmp_path, (2, (True, 4), (None, 2)), (1,), (1, (True, 4))) as (con, ids, config, whole):
+        assert frontier.earlier_runs(con, config, whole) == [ids[0], ids[2]]
+        first, none, last = (frontier.analyse_frontier(con, run) for run in ids)
+    assert (first["cells"], first["planned"], first["beyond"]) == ([6, 4], 8, 0)
+    assert (none["runs"], none["cells"], none["planned"], none["beyond"]) == (ids[:2], [4, 4], 8, 2)
+    assert last["runs"] == [ids[0], ids[2]]
+    assert (last["cells"], last["planned"], last["beyond"], last["repeats"]) == ([8, 4], 8, 2, 2)
+    assert sum(each["repeats"] for each in last["points"]) == 10
+    assert last["sentences"][-1] == "2 cells of repeats that were begun again count, too."
+
+
+def test_cells_of_a_dropped_repeat_are_beyond_the_plan(tmp_path):
+    with stored(tmp_path, (2, (False, 1), (True, 4), (None, 3))) as (con, ids, _, _):
+        answer = frontier.analyse_frontier(con, ids[0])
+    assert (answer["cells"], answer["planned"], answer["beyond"]) == ([7, 4], 8, 1)
+    assert answer["sentences"][-1] == "1 cell of repeats that were begun again count, too."
+
+
+def test_the_published_frontier_is_laid_on_our_own_no_speculation_point():
+    published = frontier.read_frontier(frontier.PUBLISHED.read_text(encoding="utf-8"))
+    assert {p["arm"] for p in published} >= {"adaptive", "fixed:5", "none"}
+    shown = frontier.scaled(published, [point("none", 2, 70.0, 35.0), point("none", 16, 200.0, 25.0)])
+    base = next(p for p in shown if (p["arm"], p["load"]) == ("none", 16))  # the lowest load of both
+    assert (base["tokens_per_s"], base["interactivity"]) == (pytest.approx(200.0), pytest.approx(25.0))
+    adaptive = next(p for p in shown if (p["arm"], p["load"]) == ("adaptive", 1))
+    assert adaptive["interactivity"] == pytest.approx(25.0 * 271.9 / 71.8)
+    assert frontier.scaled(published, [point("none", 2, 70.0, 35.0)]) == []
+    assert frontier.scaled(published, [point("adaptive", 1, 1, 1)]) == []
+
+
+def drawn(points):
+    """Points as the figure takes them."""
+    ledger = dict.fromkeys(LEDGER, 1.0) | {"tokens_per_step": 2.5}
+    ends = {f"{name}_{end}": None for name in ("tokens_per_s", "interactivity") for end in ("low", "high")}
+    more = {"dominated": False, "repeats": 1, "ledger": ledger, "p50_tpot_ms": 8.0, "p50_ttft_ms": None}
+    return [each | ends | more for each in points]
+
+
+def test_published_arms_are_told_apart_and_carry_their_loads():
+    published = frontier.read_frontier(frontier.PUBLISHED.read_text(encoding="utf-8"))
+    own = drawn(
+        [point("adaptive", 1, 30.0, 30.0), point("none", 1, 20.0, 20.0), point("none", 4, 40.0, 10.0)]
+    )
+    figure = figures_frontier.frontier(own, frontier.scaled(published, own), logarithmic=True)
+    mine, theirs = figure.data[:2], figure.data[2:]
+    assert [trace.name for trace in mine] == ["adaptive", "none"] and len(theirs) == 7
+    assert {trace.text for trace in theirs} == {("1", "16", "32", "64", "128", "256")}
+    assert all("text" in trace.mode for trace in theirs)
+    looks = [(trace.line.color, trace.line.dash, trace.marker.symbol) for trace in theirs]
+    assert len(set(looks)) == len(looks)
+    assert theirs[0].line.color == mine[0].marker.color[0]  # an arm of both has one colour
+    assert figure.layout.xaxis.type == figure.layout.yaxis.type == "log"
+    many = [point(f"fixed:{k}", load, 20.0, 20.0) for k in range(20) for load in (1, 4)]
+    looks = [(t.line.color, t.line.dash, t.marker.symbol) for t in figures_frontier.frontier(own, many).data]
+    assert len(set(looks)) == len(looks) == 22
+    assert figures_frontier.frontier(own).layout.xaxis.type is None
+
+
+def test_a_wide_bar_does_not_crowd_the_points():
+    own = drawn([point("none", 1, 20.0, 20.0), point("none", 4, 40.0, 10.0)])
+    wide = [own[0] | {"tokens_per_s_high": 900.0, "tokens_per_s_low": 1.0}, own[1]]
+    assert figures_frontier.frontier(wide).layout.yaxis.range[1] < 100
+    narrow = [own[0], own[1] | {"tokens_per_s_high": 44.0, "tokens_per_s_low": 36.0}]
+    assert 44 < figures_frontier.frontier(narrow).layout.yaxis.range[1] < 50
+    assert figures_frontier.frontier(own).layout.xaxis.range == (0.0, 22.0)
+
+
+def test_hover_tells_the_whole_ledger():
+    ledger = {name: 10.0 + place for place, name in enumerate(LEDGER)} | {"tokens_per_step": 2.5}
+    whole = point("a", 4, 10, 9) | {"dominated": False, "repeats": 3, "ledger": ledger}
+    whole |= {f"{name}_{end}": None for name in ("tokens_per_s", "interactivity") for end in ("low", "high")}
+    whole |= {"p50_tpot_ms": 8.0, "p50_ttft_ms": 50.0}
+    (told,) = figures_frontier.frontier([whole, whole | {"arm": "b"}]).data[0].customdata
+    assert all(f"{title}: {10 + place}" in told for place, title in enumerate(LEDGER.values()))
+    untold = whole | {"ledger": ledger | {"decide_ms": None}}
+    assert "deciding, ms: –" in figures_frontier.frontier([untold]).data[0].customdata[0]
+
+
+def test_the_command_measures_what_the_page_offers():
+    assert OPTIONS["arms"][1].split(",") == list(FRONTIER_ARMS)
+    assert OPTIONS["concurrency"][1] == "1,2,4,8,16,32,64"
+    assert {"adaptive", "adaptive+depth"} < set(FRONTIER_ARMS)
+
+
+HEAD = "# a source\narm,concurrency,tok_s_user,tok_s\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", r"The CSV is empty: it needs the columns .*\."),
+        ("# only a comment\n\n", r"The CSV is empty: .*\."),
+        ("a,b\n1,2", r"lacks arm, concurrency, tok_s_user, tok_s: .*\."),
+        (HEAD, r"no points of the arm none.*\."),
+        (HEAD + "none,one,2,3", r"line 3: concurrency is 'one'; it must be a whole number from 1\."),
+        (HEAD + "none,1,2,3\n\nnone,0,2,3", r"line 5: concurrency is '0'; .*\."),
+        (HEAD + "none,1.5,2,3", r"line 3: concurrency is '1\.5'; .*\."),
+        (HEAD + "none,-4,2,3", r"line 3: concurrency is '-4'; .*\."),
+        (HEAD + "none,1,0,0", r"line 3: tok_s_user is '0'; it must be a number above 0\."),
+        (HEAD + "none,1,2,nan", r"line 3: tok_s is 'nan'; .*\."),
+        (HEAD + "none,1,2,3\nadaptive,1,inf,3", r"line 4: tok_s_user is 'inf'; .*\."),
+        (HEAD + "none,1,-2,3", r"line 3: tok_s_user is '-2'; .*\."),
+        (HEAD + "none,1,2", r"line 3: tok_s is ''; .*\."),
+        (HEAD + ",1,2,3", r"line 3: arm is empty; .*\."),
+        (HEAD + "none,1,2,3\nnone,1,2,4", r"line 4: none with concurrency 1 stands there twice\."),
+        (HEAD + '"' + 200_000 * "x", r"The CSV cannot be read .*\."),
+    ],
+)
+def test_a_csv_without_a_frontier_is_refused_with_the_line_that_is_wrong(text, sentence):
+    with pytest.raises(frontier.FrontierFileError, match=sentence) as refused:
+        frontier.read_frontier(text)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_csv_as_a_spreadsheet_writes_it_is_read():
+    text = "\ufeff# a source\r\nconcurrency,arm, tok_s ,tok_s_user,note\r\n1,none,30,30.5,slow\r\n,,,,\r\n"
+    assert frontier.read_frontier(text) == [
+        {"arm": "none", "load": 1, "interactivity": 30.5, "tokens_per_s": 30.0}
+    ]
+
+
+def test_a_published_frontier_is_laid_on_ours_at_the_load_that_is_asked_for():
+    published = [point("none", 1, 100.0, 100.0), point("none", 4, 200.0, 50.0), point("a", 4, 300.0, 75.0)]
+    own = [point("none", 4, 20.0, 5.0), point("none", 1, 10.0, 10.0), point("none", 2, 15.0, 7.5)]
+    assert frontier.shared_loads(published, own) == [1, 4]
+    for load, expected in ((None, 30.0), (1, 30.0), (4, 30.0), (3, 30.0)):
+        assert frontier.scaled(published, own, load)[-1]["tokens_per_s"] == pytest.approx(expected)
+    other = [point("none", 4, 40.0, 5.0), point("none", 1, 10.0, 10.0)]
+    assert frontier.scaled(published, other, 4)[-1]["tokens_per_s"] == pytest.approx(60.0)
+    assert frontier.scaled(published, other, 1)[-1]["tokens_per_s"] == pytest.approx(30.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"arms": ("adaptive",)}, "two arms or more"),
+        ({"arms": ("none", "none")}, "listed twice"),
+        ({"arms": ("nope",)}, "there is no policy 'nope'"),
+        ({"arms": ("none", "fixed:9")}, "'fixed:9' asks for 9"),
+        ({"loads": ()}, "needs loads"),
+        ({"loads": (1, 64)}, "at most slots, 4"),
+        ({"block": "1steps"}, "wash-out"),
+    ],
+)
+def test_a_frontier_that_cannot_be_is_refused_with_a_sentence(changes, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        plan(**changes)
+
+
+def test_the_command_line_and_the_report(tmp_path, monkeypatch):
+    monkeypatch.setenv("AVLAB_DATABASE", str(tmp_path / "lab.duckdb"))
+    monkeypatch.setenv("AVLAB_STAND_IN", "serving")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+    def avlab(*arguments):
+        command = [sys.executable, str(SUPPORT / "stand_in_cli.py"), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=180)
+
+    options = [
+        "--arms",
+        "fixed:2,none",
+        "--concurrency",
+        "1,4",
+        "--slots",
+        "4",
+        "--block",
+        "6steps",
+        "--repeats",
+        "1",
+    ]
+    ran = avlab("frontier", *options, "--json")
+    assert ran.returncode == 0, ran.stderr
+    answer = json.loads(ran.stdout)
+    assert len(answer["points"]) == 4
+    assert "With 1 repeat there are no error bars: 3 are the least." in ran.stderr
+    again = avlab("frontier", *options)
+    assert (
+        again.returncode == 0
+        and "Every repeat is there" in again.stderr
+        and "on the frontier" in again.stdout
+    )
+    later = avlab("show", "last")
+    assert later.returncode == 0 and again.stdout in later.stdout, later.stderr
+    file = tmp_path / "out.html"
+    assert avlab("report", "last", str(file), "--slo", "p95_tpot_ms=10000").returncode == 0
+    text = file.read_text(encoding="utf-8")
+    assert (
+        "Throughput against interactivity" in text and "Plotly.newPlot" in text and str(tmp_path) not in text
+    )
+    assert "Ledger, per 1,000 output tokens" in text and "deciding, ms" in text and "drawn with seed" in text
+    assert f"Fastest within p95_tpot_ms ≤ 10000 ms{SAID}: " in text
+    assert "src=" not in text.partition("<script>")[0] and "default-src 'none'" in text
+    refused = avlab("report", "last", str(file))
+    assert refused.returncode == 1 and "is there already" in refused.stderr

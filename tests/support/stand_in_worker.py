@@ -1,0 +1,60 @@
+"""A worker without a model that speaks the real messages over the real link; `target` says how it ends."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from avlab.lab.supervisor import WorkerError
+from avlab.wire import messages as m
+from avlab.workers.entry import Order, work
+
+VARIABLES = ("OMP_NUM_THREADS", "GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+
+
+def serve(order: Order) -> str:
+    config, outbox = order.config, order.outbox
+    mood = config.target
+    if mood == "missing":
+        raise WorkerError("The target 'missing' is not here: fetch it.")
+    if mood == "slow to start":
+        time.sleep(600)
+    if mood == "broken":
+        raise RuntimeError("a fault of ours")
+    machine = {name: os.environ.get(name) for name in VARIABLES}
+    plain = config.model_dump(mode="json")
+    outbox.put(
+        m.Hello("reference", os.getpid(), time.time(), plain, mood, "t" * 16, None, None, 2, "x", machine)
+    )
+    outbox.put(m.Block(0, config.policy, "serve", 0, 0.0, config.workload))
+    order.state = "serving"
+    if mood == "deaf":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if mood in ("child", "deaf"):
+        code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(1000)"
+        child = subprocess.Popen([sys.executable, "-c", code])
+        order.event("info", "child", str(child.pid))
+    if mood == "orphan":
+        code = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(1000)'])"
+        subprocess.run([sys.executable, "-c", code], check=True)
+    while config.tokens is None or order.step * 4 < config.tokens:
+        if outbox.lost:
+            return outbox.lost
+        asked = any(isinstance(command, m.Stop) for command in outbox.commands())
+        if mood != "deaf" and (asked or order.asked_to_stop.is_set()):
+            return "stopped"
+        if mood == "sleepy" and order.step == 3:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        if mood == "failing" and order.step == 3:
+            raise WorkerError("The engine failed: a fault in step 3.")
+        time.sleep(0.02)
+        slots = ((2, 2), (2, 1), (1, 1), (2, 1))
+        times = (3.5, 20.0, 1.0, 15.0, 1.0, 0.5, 0.1, 0.0, 0, 0.0)
+        outbox.put(m.Steps([m.Step(order.step, order.clock(), 0, 2, 0, 2, 0, 5, 2, 3, 4, *slots, *times)]))
+        order.step += 1
+    return "done"
+
+
+if __name__ == "__main__":
+    sys.exit(work(serve))
