@@ -4,10 +4,32 @@ Functions that the engine also calls on torch tensors take the array module as `
 only operations whose names and arguments both libraries share are used.
 """
 
+from __future__ import annotations
+
+from dataclasses import dataclass
+
 import numpy as np
 
 LOG_ODDS_LIMIT = 40.0  # features are clamped to plus and minus this, as vLLM does
 _SIGMOID_LIMIT = 80.0  # exp(80) still fits in float32, and sigma(-80) is far below any estimate that matters
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Features:
+    """What is known of draft slots before they are verified: one array with named columns.
+
+    names: the F features, as in the registry. values: [B, K, F] float64; nan where nothing was drafted, or where the
+    drafter cannot tell.
+    """
+
+    names: tuple[str, ...]
+    values: np.ndarray
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """One feature, [B, K]. Raises KeyError for one that is not recorded."""
+        if name not in self.names:
+            raise KeyError(f"{name!r} is not among the recorded features: {', '.join(self.names)}")
+        return self.values[..., self.names.index(name)]
 
 
 def max_log_odds(logits, temperature=None, xp=np):
