@@ -170,8 +170,16 @@ class RunConfig(Traffic):
     )
 
     # the machine
-    slots: int = Field(64, ge=1, le=4096, description="requests that may run at once")
-    context: int = Field(2048, ge=16, le=1_000_000, description="tokens a request may fill, prompt included")
+    max_num_seqs: int = Field(64, ge=1, le=4096, description="requests that may run at once")
+    max_model_len: int = Field(
+        2048, ge=16, le=1_000_000, description="tokens a request may fill, prompt included"
+    )
+    max_num_batched_tokens: int | None = Field(
+        None,
+        ge=1,
+        le=10_000_000,
+        description="tokens of a step, decode and prefill; else max_num_seqs * (K + 1) + 256",
+    )
     device: str = Field(
         "auto", pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$", description="auto, cpu, cuda or cuda:N"
     )
@@ -209,10 +217,16 @@ class RunConfig(Traffic):
         Arm.parse(self.policy, self.K)
         if not self.has_drafter and self.arm.drafts:
             raise ValueError(f"policy {self.policy!r} needs a drafter: choose one, or take policy none.")
-        if self.max_new_tokens is not None and self.max_new_tokens >= self.context:
+        if self.max_new_tokens is not None and self.max_new_tokens >= self.max_model_len:
             raise ValueError(
-                f"max_new_tokens is {self.max_new_tokens} where a request has {self.context} tokens in all: "
-                "lower it or raise context."
+                f"max_new_tokens is {self.max_new_tokens} where a request has {self.max_model_len} tokens in all: "
+                "lower it or raise max_model_len."
+            )
+        decode = self.max_num_seqs * ((self.K if self.has_drafter else 0) + 1)
+        if self.max_num_batched_tokens is not None and self.max_num_batched_tokens <= decode:
+            raise ValueError(
+                f"max_num_batched_tokens is {self.max_num_batched_tokens}, and decoding alone may take {decode} "
+                f"(max_num_seqs * (K + 1)): give at least {decode + 1}, or lower max_num_seqs or K."
             )
         return self
 

@@ -51,7 +51,7 @@ def shipped() -> dict[str, str]:
 
 def compare(lab: Lab) -> str:
     """Record a short A/B to its end; its id."""
-    config = RunConfig.make(context=CONTEXT)
+    config = RunConfig.make(max_model_len=CONTEXT)
     run = lab.run(*make_plan(config, ["adaptive", "adaptive+depth", "fixed:3", "none"], rounds=12, learn=100))
     lab.supervisor.wait()
     return run
@@ -59,7 +59,7 @@ def compare(lab: Lab) -> str:
 
 def frontier(lab: Lab) -> str:
     """Record a small frontier to its end; its id."""
-    config = RunConfig.make(context=CONTEXT, drafts="none")
+    config = RunConfig.make(max_model_len=CONTEXT, drafts="none")
     arms = ["adaptive+depth", "fixed:2", "fixed:7", "none"]
     run = lab.run(*make_frontier(config, arms, [1, 4, 16, 32], repeats=3, block="60steps", learn=100))
     lab.supervisor.wait()
@@ -69,7 +69,7 @@ def frontier(lab: Lab) -> str:
 def drift(lab: Lab) -> str:
     """Record two changes of policy on drifting traffic; its id."""
     config = RunConfig.make(
-        workload="drift:code,essays@15s", arrival="closed:32", context=CONTEXT, duration=3 * SECONDS
+        workload="drift:code,essays@15s", arrival="closed:32", max_model_len=CONTEXT, duration=3 * SECONDS
     )
     run = lab.run(config)
     for arm in ("fixed:4", "adaptive"):

@@ -158,7 +158,7 @@ class Lab:
         usual, limit_before, self.max_new_tokens = self.prompts, self.max_new_tokens, limit
         self.engine.set_policy(Arm("none"))
         self.clear()
-        self.concurrency, tries = min(32, self.config.slots), 0
+        self.concurrency, tries = min(32, self.config.max_num_seqs), 0
         end = self.engine.target.config.end_tokens
         while len(wanted) < count and tries < 40 * count:
             self.prompts = iter([(list(header), "chat")] * self.concurrency)

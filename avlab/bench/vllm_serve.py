@@ -29,8 +29,8 @@ class Loop:
         self.engine = LLM(
             model=order["model"],
             dtype=order["dtype"],
-            max_model_len=order["context"],
-            max_num_seqs=order["slots"],
+            max_model_len=order["max_model_len"],
+            max_num_seqs=order["max_num_seqs"],
             skip_tokenizer_init=True,
             seed=0,
         ).llm_engine

@@ -96,36 +96,39 @@ def build(config: RunConfig, progress: Progress = lambda text, done, total: None
     if config.costs:
         read_samples(Path(config.costs).expanduser())  # a bad file is found before weights are read
     progress("loading the target", 0, 0)
-    target = Target(folder, dtype, device, config.context)
+    target = Target(folder, dtype, device, config.max_model_len)
     drafter: Drafter | None = None
     if drafter_folder is not None:
         progress("loading the drafter", 0, 0)
         if kind == "block":
             drafter = BlockDrafter(drafter_folder, target, config.K, config.head)
         else:
-            drafter = LlamaDrafter(drafter_folder, target, config.slots + 1, config.K)
+            drafter = LlamaDrafter(drafter_folder, target, config.max_num_seqs + 1, config.K)
     arm, notes = config.arm, [note] if note else []
     if drafter is None and arm.drafts:
         arm = Arm("none")
     K = drafter.K if drafter else 0
     if target.length < K + 2:
         raise CheckpointError(
-            f"The context holds {target.length} positions, too few for {K} drafts behind a prompt: raise --context, or "
-            "choose a target that holds more."
+            f"The context holds {target.length} positions, too few for {K} drafts behind a prompt: "
+            "raise --max-model-len, or choose a target that holds more."
         )
     settings = EngineConfig(
-        slots=config.slots, new_request=config.new_request, measure_costs=config.measures_costs
+        max_num_seqs=config.max_num_seqs,
+        max_num_batched_tokens=config.max_num_batched_tokens,
+        new_request=config.new_request,
+        measure_costs=config.measures_costs,
     )
-    most = config.slots * (K + 1) + settings.prompt_chunk
-    cache = target.new_cache(config.slots + 1)  # one for a request served alone
+    most = settings.batched_tokens(K)
+    cache = target.new_cache(config.max_num_seqs + 1)  # one for a request served alone
     if config.costs:
-        costs = read_costs(Path(config.costs).expanduser(), K, config.slots, most)
+        costs = read_costs(Path(config.costs).expanduser(), K, config.max_num_seqs, most)
     else:
         costs = profile(
             target,
             drafter,
             cache,
-            config.slots,
+            config.max_num_seqs,
             most,
             lambda done, total: progress("timing steps", done, total),
         )

@@ -21,21 +21,32 @@ from avlab.speculation.costs import CostTable
 from avlab.speculation.estimator import REFIT_INTERVAL, labels
 from avlab.speculation.measured_costs import MeasuredCosts
 
+PREFILL = 256  # prompt tokens of a step, by default; chosen here
+
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """slots: requests served at once; the cache has one more, for a request served alone (`solo`).
+    """max_num_seqs: requests served at once; the cache has one more, for a request served alone (`solo`).
 
-    prompt_chunk: prompt tokens computed a step, beside decoding. new_request: what a request without an earlier
-    estimate counts as: "one" (vLLM's rule) or "running-mean" (always under `+depth`). measure_costs: `+depth` decides
-    by what steps have cost lately, rather than by the table alone; results then depend on time.
+    max_num_batched_tokens: tokens of a step, decode and prefill, as in vLLM; None leaves PREFILL for prompts when
+    every request decodes. new_request: what a request without an earlier estimate counts as: "one" (vLLM's rule) or
+    "running-mean" (always under `+depth`). measure_costs: `+depth` decides by what steps have cost lately, rather
+    than by the table alone; results then depend on time.
     """
 
-    slots: int = 64
-    prompt_chunk: int = 256
+    max_num_seqs: int = 64
+    max_num_batched_tokens: int | None = None
     new_request: str = "one"
     measure_costs: bool = False
     refit_interval: int = REFIT_INTERVAL
+
+    def batched_tokens(self, K: int) -> int:
+        """The most tokens of a step, with K draft positions (0 without a drafter)."""
+        return self.max_num_batched_tokens or self.max_num_seqs * (K + 1) + PREFILL
+
+    def prefill_tokens(self, K: int) -> int:
+        """Prompt tokens computed a step: what is left when every request decodes with all its drafts."""
+        return self.batched_tokens(K) - self.max_num_seqs * (K + 1)
 
 
 class Engine:
@@ -53,10 +64,10 @@ class Engine:
         self.target, self.drafter, self.costs, self.config = target, drafter, costs, config
         self.K = drafter.K if drafter else 0
         self._unknown = np.full(self.K, np.nan)  # the estimates of a request without any
-        self.cache = cache or target.new_cache(config.slots + 1)
+        self.cache = cache or target.new_cache(config.max_num_seqs + 1)
         self.taps = drafter.state_layers if drafter else ()
         width = (1 + len(self.taps)) * target.config.hidden
-        self.states = torch.zeros(config.slots + 1, width, dtype=target.dtype, device=target.device)
+        self.states = torch.zeros(config.max_num_seqs + 1, width, dtype=target.dtype, device=target.device)
         self.queue: deque[Request] = deque()
         self.sequences: list[Sequence] = []  # by rising slot
         self.policies: dict[str, Policy] = {}
@@ -126,7 +137,8 @@ class Engine:
             return report
         self.step_number += 1
         watch = Stopwatch(report.ms, self.target.device)
-        plan = plan_step(self.sequences, self.K, self.room, self.config.prompt_chunk, self.target.device)
+        prefill = self.config.prefill_tokens(self.K)
+        plan = plan_step(self.sequences, self.K, self.room, prefill, self.target.device)
         offer, N = plan.offer, len(plan.sequences)
 
         # decide: depth, budget and exploration, from what earlier steps and coins say; no draft exists yet
@@ -186,7 +198,7 @@ class Engine:
         return report
 
     def _admit_requests(self) -> None:
-        while self.queue and self.running < self.config.slots:
+        while self.queue and self.running < self.config.max_num_seqs:
             request = self.queue.popleft()
             sequence = Sequence(request, self.cache.acquire(), list(request.tokens), earlier=self._unknown)
             sequence.admitted_at = self.clock()

@@ -57,9 +57,12 @@ class StepPlan:
         return tokens, counts, wanted
 
 
-def plan_step(held: list[Sequence], K: int, room: int, prompt_chunk: int, device: torch.device) -> StepPlan:
-    """Plan a step over the sequences that hold a slot. room: tokens a request may fill, prompt included."""
-    left, turn = prompt_chunk, {}
+def plan_step(held: list[Sequence], K: int, room: int, prefill: int, device: torch.device) -> StepPlan:
+    """Plan a step over the sequences that hold a slot.
+
+    room: tokens a request may fill, prompt included. prefill: prompt tokens that the step computes at most.
+    """
+    left, turn = prefill, {}
     for s in sorted(held, key=lambda s: s.admitted_at):  # prompts in order of arrival, whatever their slots
         turn[s.slot] = 0 if s.decoding else min(left, s.prompt_length - s.cached)
         left -= turn[s.slot]

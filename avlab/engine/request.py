@@ -36,7 +36,7 @@ def check(request: Request, vocabulary: int, room: int) -> None:
     if len(tokens) >= room:
         raise RequestError(
             f"{name} has a prompt of {len(tokens)} tokens; the context holds {room - 1}: "
-            "shorten it, or raise --context."
+            "shorten it, or raise --max-model-len."
         )
     if request.max_new_tokens < 1:
         raise RequestError(f"{name} asks for {request.max_new_tokens} new tokens: ask for 1 or more.")

@@ -87,9 +87,10 @@ def make_plan(
         problems.append(f"rounds is {rounds}; it must be 1 to {MOST_ROUNDS}.")
     if concurrency < 1:
         problems.append(f"concurrency is {concurrency}; it must be 1 request or more.")
-    if concurrency > config.slots:
+    if concurrency > config.max_num_seqs:
         problems.append(
-            f"concurrency is {concurrency}; it must be at most slots, {config.slots}: lower it, or raise slots."
+            f"concurrency is {concurrency}; it must be at most max_num_seqs, {config.max_num_seqs}: "
+            "lower it, or raise max_num_seqs."
         )
     if washout is None:
         within = fresh and any(Arm.parse(unlabelled(label)).learns for label in named)

@@ -29,7 +29,9 @@ SHOWN_LINES = 15  # of its log, where it failed
 DEAD_SECONDS = 30.0  # and after which it is ended: three times what it allows its lab
 STOP_SECONDS = 15.0  # a step, the farewell and its commit
 REFUSED_SECONDS = 3.0  # for the last frames of a run that cannot be recorded: the disk may get room
-MEMORY = "if this machine's memory ran out, lower --slots or --context, or choose a smaller target"
+MEMORY = (
+    "if this machine's memory ran out, lower --max-num-seqs or --max-model-len, or choose a smaller target"
+)
 REFERENCE = command_of(RunConfig.kind)
 
 

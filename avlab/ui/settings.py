@@ -16,7 +16,17 @@ GROUPS = {
     "Traffic": ("workload", "arrival", "temperature", "top_k", "top_p", "max_new_tokens", "seed"),
     "When it ends": ("duration", "tokens", "requests"),
     "What is kept": ("drafts", "keep_text"),
-    "The machine": ("slots", "context", "device", "dtype", "threads", "spin", "costs", "depth_costs"),
+    "The machine": (
+        "max_num_seqs",
+        "max_model_len",
+        "max_num_batched_tokens",
+        "device",
+        "dtype",
+        "threads",
+        "spin",
+        "costs",
+        "depth_costs",
+    ),
 }
 NAMES = {"K": "Draft positions K", "head": "Confidence head", "spin": "Spin count", "tokens": "Token limit"}
 NAMES |= {"drafts": "Raw draft slots", "requests": "Request limit", "duration": "Duration (s)"}

@@ -88,7 +88,7 @@ class VllmConfig(Traffic):
         return bool(self.line.speculative)
 
     @property
-    def slots(self) -> int:
+    def max_num_seqs(self) -> int:
         """Requests that may run at once."""
         return int(self.line.arguments.get("max-num-seqs") or DEFAULT_REQUESTS)
 

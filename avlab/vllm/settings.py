@@ -46,7 +46,7 @@ class Settings:
     decode_context: int = 1
     requests: int | None = None
     batched_tokens: int | None = None
-    context: int | None = None
+    max_model_len: int | None = None
     profile_context: int = 8192
     microbatching: bool = False
     routed_experts: bool = False
@@ -86,7 +86,7 @@ def from_line(line: ServeLine, version: str = SERVED) -> Settings:
         decode_context=_number(given.get("decode-context-parallel-size"), 1),
         requests=_number(given.get("max-num-seqs")),
         batched_tokens=_number(given.get("max-num-batched-tokens")),
-        context=_number(given.get("max-model-len")),
+        max_model_len=_number(given.get("max-model-len")),
         profile_context=_number(line.environment.get("VLLM_ADAPTIVE_VERIFICATION_PROFILE_CONTEXT_LEN"), 8192),
         microbatching=bool(dbo),
         routed_experts=bool(given.get("enable-return-routed-experts", False)),
@@ -122,7 +122,7 @@ def from_server(config: Mapping[str, Any], environment: Mapping[str, Any], versi
         decode_context=_number(parallel.get("decode_context_parallel_size"), 1),
         requests=_number(scheduler.get("max_num_seqs")),
         batched_tokens=_number(scheduler.get("max_num_batched_tokens")),
-        context=_number(model.get("max_model_len")),
+        max_model_len=_number(model.get("max_model_len")),
         profile_context=_number(environment.get("VLLM_ADAPTIVE_VERIFICATION_PROFILE_CONTEXT_LEN"), 8192),
         microbatching=bool(parallel.get("enable_dbo", False)),
         routed_experts=bool(model.get("enable_return_routed_experts", False)),

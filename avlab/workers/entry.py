@@ -102,7 +102,7 @@ def _failure(error: Exception) -> tuple[str, int, str]:
     if is_ours(error):
         reason = str(error)
     elif isinstance(error, MemoryError) or "not enough memory" in str(error) or "out of memory" in str(error):
-        reason = "The worker ran out of memory: lower --slots or --context."
+        reason = "The worker ran out of memory: lower --max-num-seqs or --max-model-len."
     else:
         details = "".join(traceback.format_exception(error))
         last = traceback.extract_tb(error.__traceback__)[-1]

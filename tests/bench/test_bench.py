@@ -210,9 +210,9 @@ def tiny(tmp_path_factory):
         target=str(target),
         drafter=str(drafter),
         K=4,
-        context=1024,
+        max_model_len=1024,
         max_new_tokens=60,
-        slots=16,
+        max_num_seqs=16,
         dtype="float32",
     )
     return Tiny(config, True, folder, folder / "costs.json")

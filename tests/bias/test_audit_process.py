@@ -29,7 +29,12 @@ def config(tmp_path_factory):
     )
     drafter = write_block_drafter(folder / "block", target, shape)
     return RunConfig.make(
-        target=str(target), drafter=str(drafter), dtype="float32", threads=1, workload="chat", context=1024
+        target=str(target),
+        drafter=str(drafter),
+        dtype="float32",
+        threads=1,
+        workload="chat",
+        max_model_len=1024,
     )
 
 

@@ -74,7 +74,7 @@ def main() -> None:
 
 def record(database: Path) -> None:
     """The shipped runs, then a run with a prompt of the playground."""
-    quiet = RunConfig.make(context=1024, max_new_tokens=200)
+    quiet = RunConfig.make(max_model_len=1024, max_new_tokens=200)
     with Lab(database) as lab:
         sample.add(lab.database)
         print("recording a prompt", flush=True)

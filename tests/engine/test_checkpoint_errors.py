@@ -239,7 +239,7 @@ def test_a_draft_model_of_another_vocabulary(target, tmp_path):
 
 def test_a_draft_model_of_a_shorter_context(target, tmp_path):
     small = write_llama(tmp_path / "small", max_position_embeddings=100)
-    with pytest.raises(CheckpointError, match=r"100 positions.*lower --context to 100"):
+    with pytest.raises(CheckpointError, match=r"100 positions.*lower --max-model-len to 100"):
         LlamaDrafter(small, Target(target, torch.float32), 4, 3)
     LlamaDrafter(small, Target(target, torch.float32, length=100), 4, 3)
 
@@ -273,7 +273,7 @@ def test_a_context_too_short_for_the_drafts_is_said_at_once(target, tmp_path):
     folder = write_block_drafter(tmp_path / "drafter", target)
     change_config(target, max_position_embeddings=5)
     (target / "tokenizer.json").write_text("{}")
-    config = RunConfig.make(target=str(target), drafter=str(folder), K=4, context=16, dtype="float32")
+    config = RunConfig.make(target=str(target), drafter=str(folder), K=4, max_model_len=16, dtype="float32")
     with pytest.raises(CheckpointError, match=r"5 positions.*4 drafts") as error:
         monkeypatched_build(config)
     one_sentence(error)

@@ -63,12 +63,18 @@ def test_a_profile_has_what_the_policies_ask_for(models, kind):
         target,
         drafter,
         table,
-        EngineConfig(slots=slots, prompt_chunk=30),
+        EngineConfig(max_num_seqs=slots, max_num_batched_tokens=tokens),
         Arm.parse("adaptive" if drafter else "none"),
         cache,
     )
     finished, _ = serve(engine, asked)
-    plain = Engine(target, None, table, EngineConfig(slots=slots, prompt_chunk=30), Arm.parse("none"))
+    plain = Engine(
+        target,
+        None,
+        table,
+        EngineConfig(max_num_seqs=slots, max_num_batched_tokens=slots + 30),
+        Arm.parse("none"),
+    )
     assert {i: f.sequence.tokens for i, f in finished.items()} == {
         i: f.sequence.tokens for i, f in serve(plain, asked)[0].items()
     }

@@ -93,7 +93,7 @@ PLAIN, CUT = (1.0, 0, 1.0), (0.7, 2, 0.9)
 def test_samples_follow_the_targets_law(models, drafter, arm, sampling):
     slots = 8 if arm == "adaptive:raw+depth" else 100  # among 100 no draft of its is worth its price
     engine = make_engine(
-        models["target"], drafter, models[drafter], arm, slots=slots, K=2, bump=0.6, refit_interval=7
+        models["target"], drafter, models[drafter], arm, max_num_seqs=slots, K=2, bump=0.6, refit_interval=7
     )
     (temperature, top_k, top_p), V, length = sampling, models["V"], models["length"]
     asked = [

@@ -81,7 +81,7 @@ def test_every_slot_of_a_step_is_accounted_for(models, target, drafter, arm):
 
 def test_depth_moves_and_what_is_not_drafted_is_not_known_later(models):
     """Estimates of the next decision are those of the positions that this step drafted."""
-    engine = make_engine(models["target"], "block", models["block"], "adaptive+depth", slots=6)
+    engine = make_engine(models["target"], "block", models["block"], "adaptive+depth", max_num_seqs=6)
     _, reports = serve(engine, asked(40))
     drafted = [r.drafted for r in reports if r.admission]
     assert len(set(drafted)) > 1
@@ -187,7 +187,7 @@ def test_features_are_those_of_the_drafts_rows(models):
 
 
 def test_a_request_carries_its_estimates_to_the_next_budget(models):
-    engine = make_engine(models["target"], "block", models["block"], "adaptive", slots=3)
+    engine = make_engine(models["target"], "block", models["block"], "adaptive", max_num_seqs=3)
     offers, policy = [], engine.policy
     decide = policy.decide
     policy.decide = lambda offer: offers.append(offer) or decide(offer)
@@ -203,7 +203,7 @@ def test_a_request_carries_its_estimates_to_the_next_budget(models):
 
 def test_a_new_request_may_start_from_the_running_mean(models):
     engine = make_engine(
-        models["target"], "block", models["block"], "adaptive", slots=2, new_request="running-mean"
+        models["target"], "block", models["block"], "adaptive", max_num_seqs=2, new_request="running-mean"
     )
     serve(engine, asked(8))
     assert (engine.policy.mean_estimate < 1).all()
@@ -212,7 +212,7 @@ def test_a_new_request_may_start_from_the_running_mean(models):
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_draft_model_that_is_the_target_is_always_right(models, temperature):
     """Also after refusals by trimming, policies that do not draft, and a slot's former request."""
-    engine = make_engine(models["target"], "llama", models["target"].folder, "fixed:4", slots=5)
+    engine = make_engine(models["target"], "llama", models["target"].folder, "fixed:4", max_num_seqs=5)
     arms, seen = itertools.cycle(["fixed:4", "verify:2", "none", "fixed:3"]), 0
     for request in asked(14, temperature):
         engine.add(request)
@@ -227,7 +227,7 @@ def test_a_draft_model_that_is_the_target_is_always_right(models, temperature):
 
 @pytest.mark.parametrize("drafter", ["block", "llama"])
 def test_a_shallow_draft_is_the_head_of_a_deep_one(models, drafter):
-    engine = make_engine(models["target"], drafter, models[drafter], "none", slots=5)
+    engine = make_engine(models["target"], drafter, models[drafter], "none", max_num_seqs=5)
     for i, request in enumerate(asked(5)):
         request.temperature, request.max_new_tokens = [0.0, 0.5, 1.0, 1.0, 2.0][i], 20
         engine.add(request)
@@ -270,8 +270,8 @@ class Parrot:
 def test_a_drafter_without_logits_is_served(models, arm):
     verify, draft = [(1, 1.0), (64, 1.5)], [(1, 1, 0.0), (1, K, 0.0)]
     table = CostTable.linear(draft, verify, 4, 1000, K=K)
-    engine = Engine(models["target"], Parrot(), table, EngineConfig(slots=4), Arm.parse(arm))
-    plain, _ = serve(make_engine(models["target"], slots=4), asked(8, temperature=0.0))
+    engine = Engine(models["target"], Parrot(), table, EngineConfig(max_num_seqs=4), Arm.parse(arm))
+    plain, _ = serve(make_engine(models["target"], max_num_seqs=4), asked(8, temperature=0.0))
     finished, reports = serve(engine, asked(8, temperature=0.0))
     assert {i: f.sequence.tokens for i, f in finished.items()} == {
         i: f.sequence.tokens for i, f in plain.items()

@@ -9,6 +9,7 @@ import torch
 from tiny_models import LLAMA, make_engine, outputs, serve, write_block_drafter, write_llama
 
 from avlab.engine.cache import Batch, KVCache
+from avlab.engine.engine import EngineConfig
 from avlab.engine.request import Request, RequestError
 from avlab.engine.target import Target
 from avlab.policies.arm import Arm
@@ -83,14 +84,14 @@ def truth(models):
 
 
 def test_without_speculation_requests_say_what_they_say_alone(models, truth):
-    finished, _ = serve(make_engine(models["target"], slots=5), requests(N))
+    finished, _ = serve(make_engine(models["target"], max_num_seqs=5), requests(N))
     assert outputs(finished) == truth
 
 
 @pytest.mark.parametrize("drafter", ["block", "llama"])
 @pytest.mark.parametrize("arm", ARMS)
 def test_greedy_output_is_the_targets_own_under_every_policy(models, truth, drafter, arm):
-    engine = make_engine(models["target"], drafter, models[drafter], arm, slots=7, refit_interval=5)
+    engine = make_engine(models["target"], drafter, models[drafter], arm, max_num_seqs=7, refit_interval=5)
     finished, reports = serve(engine, requests(N))
     assert outputs(finished) == truth
     slots = [r.slots for r in reports if r.slots is not None]
@@ -100,7 +101,7 @@ def test_greedy_output_is_the_targets_own_under_every_policy(models, truth, draf
 
 @pytest.mark.parametrize("drafter", ["block", "llama"])
 def test_requests_may_join_at_any_step(models, truth, drafter):
-    engine = make_engine(models["target"], drafter, models[drafter], "adaptive", slots=N)
+    engine = make_engine(models["target"], drafter, models[drafter], "adaptive", max_num_seqs=N)
     rng, waiting, finished = random.Random(3), requests(N), {}
     while waiting or engine.running or engine.waiting:
         for _ in range(rng.choice([0, 0, 1, 2])):
@@ -111,7 +112,7 @@ def test_requests_may_join_at_any_step(models, truth, drafter):
 
 
 def test_prompts_longer_than_a_chunk_take_turns_with_decoding(models, truth):
-    engine = make_engine(models["target"], "llama", models["llama"], "fixed:4", slots=N, prompt_chunk=5)
+    engine = make_engine(models["target"], "llama", models["llama"], "fixed:4", max_num_seqs=N, prefill=5)
     finished, reports = serve(engine, requests(N))
     assert outputs(finished) == truth
     assert max(r.prompt_tokens for r in reports) == 5
@@ -119,13 +120,26 @@ def test_prompts_longer_than_a_chunk_take_turns_with_decoding(models, truth):
     assert sum(r.prompt_tokens for r in reports) == sum(len(r.tokens) for r in requests(N))
 
 
+def test_a_step_has_at_most_max_num_batched_tokens(models, truth):
+    K, most = 4, 90
+    engine = make_engine(
+        models["target"], "llama", models["llama"], "fixed:4", max_num_seqs=N, max_num_batched_tokens=most
+    )
+    assert engine.config.prefill_tokens(K) == most - N * (K + 1) > 0
+    finished, reports = serve(engine, requests(N))
+    assert outputs(finished) == truth
+    assert max(r.target_tokens for r in reports) <= most
+    assert max(r.prompt_tokens for r in reports) == most - N * (K + 1)
+    assert EngineConfig(max_num_seqs=64).batched_tokens(7) == 64 * 8 + 256
+
+
 @pytest.mark.parametrize("drafter", ["block", "llama"])
 def test_waiting_prompts_leave_a_decoding_request_its_drafts(models, drafter):
     """Acceptance of a request does not depend on prompts being computed in slots around it."""
 
-    def steps_of_last(prompt_chunk, others):
+    def steps_of_last(prefill, others):
         engine = make_engine(
-            models["target"], drafter, models[drafter], "fixed:4", slots=8, prompt_chunk=prompt_chunk
+            models["target"], drafter, models[drafter], "fixed:4", max_num_seqs=8, prefill=prefill
         )
         long = [Request(i, [i + 1] * 60, 1, temperature=0.0) for i in range(others)]
         watched = Request(99, [3, 1, 4, 1, 5], 30, temperature=0.0)
@@ -143,7 +157,7 @@ def test_what_is_cached_is_what_the_target_computes(models, drafter):
     Drafts write into the same cache and are refused, prompts take turns beside them; none of that may stay.
     """
     target = models["target"]
-    engine = make_engine(target, drafter, models[drafter], "fixed:4", slots=6, prompt_chunk=9)
+    engine = make_engine(target, drafter, models[drafter], "fixed:4", max_num_seqs=6, prefill=9)
     for request in requests(9, limit=10, longest=25):
         engine.add(request)
     engine.taps = (1, 2)
@@ -165,20 +179,20 @@ def test_what_is_cached_is_what_the_target_computes(models, drafter):
 
 def test_prompts_are_computed_in_order_of_arrival(models):
     """A low slot that is filled again and again does not go ahead of a prompt that waits in a high one."""
-    engine = make_engine(models["target"], slots=4, prompt_chunk=10)
+    engine = make_engine(models["target"], max_num_seqs=4, prefill=10)
     _, reports = serve(engine, [Request(i, [i + 1] * 10, 1) for i in range(12)])
     assert [f.sequence.request.id for r in reports for f in r.finished] == list(range(12))
 
 
 def test_a_temperature_near_zero_is_greedy(models, truth):
     for temperature in (1e-5, 1e-6, 1e-300):
-        engine = make_engine(models["target"], "llama", models["llama"], "fixed:4", slots=N)
+        engine = make_engine(models["target"], "llama", models["llama"], "fixed:4", max_num_seqs=N)
         finished, _ = serve(engine, requests(N, temperature=temperature))
         assert outputs(finished) == truth
 
 
 def test_slots_full_means_waiting_in_line(models, truth):
-    engine = make_engine(models["target"], "block", models["block"], "fixed:2", slots=2)
+    engine = make_engine(models["target"], "block", models["block"], "fixed:2", max_num_seqs=2)
     for request in requests(N):
         engine.add(request)
     first_seen, finished = [], {}
@@ -197,7 +211,7 @@ def test_slots_full_means_waiting_in_line(models, truth):
 
 @pytest.mark.parametrize("drafter", ["block", "llama"])
 def test_a_policy_switch_between_steps_changes_no_greedy_output(models, truth, drafter):
-    engine = make_engine(models["target"], drafter, models[drafter], "none", slots=6)
+    engine = make_engine(models["target"], drafter, models[drafter], "none", max_num_seqs=6)
     arms = itertools.cycle(
         ["none", "adaptive", "fixed:4", SWITCHED[2], "none", "verify:2", "adaptive:raw", "fixed:1"]
     )
@@ -217,7 +231,7 @@ def test_a_policy_switch_between_steps_changes_no_greedy_output(models, truth, d
 @pytest.mark.parametrize("drafter", ["block", "llama"])
 @pytest.mark.parametrize("arm", ["none", "fixed:4", "adaptive"])
 def test_the_token_limit_is_met_exactly(models, drafter, arm):
-    engine = make_engine(models["target"], drafter, models[drafter], arm, slots=6)
+    engine = make_engine(models["target"], drafter, models[drafter], arm, max_num_seqs=6)
     asked = [Request(i, [i + 1, 2, 3], i + 1, temperature=i % 2, seed=i) for i in range(14)]
     finished, reports = serve(engine, asked)
     assert {i: len(said) for i, said in outputs(finished).items()} == {i: i + 1 for i in range(14)}
@@ -231,12 +245,12 @@ def test_the_token_limit_is_met_exactly(models, drafter, arm):
 @pytest.mark.parametrize("arm", ["none", "fixed:4", "adaptive"])
 def test_a_full_context_ends_a_request_at_the_same_token_under_every_policy(models, arm):
     target = Target(models["target"].folder, torch.float32, length=40)
-    engine = make_engine(target, "llama", models["llama"], arm, slots=3)
+    engine = make_engine(target, "llama", models["llama"], arm, max_num_seqs=3)
     asked = [Request(i, list(range(1, 10 + 6 * i)), 100, temperature=0.0) for i in range(5)]
     finished, _ = serve(engine, asked)
     assert {i: len(f.sequence.tokens) for i, f in finished.items()} == dict.fromkeys(range(5), engine.room)
     assert {f.reason for f in finished.values()} == {"length"}
-    plain, _ = serve(make_engine(target, slots=3), asked)
+    plain, _ = serve(make_engine(target, max_num_seqs=3), asked)
     said = outputs(plain)
     assert all(said[i][: len(out)] == out for i, out in outputs(finished).items())
 
@@ -245,7 +259,7 @@ def with_end(models, drafter, arm, asked, end):
     """Serve with some tokens declared end-of-text."""
     target = Target(models["target"].folder, torch.float32)
     object.__setattr__(target.config, "end_tokens", end)
-    engine = make_engine(target, drafter, models[drafter] if drafter != "none" else None, arm, slots=6)
+    engine = make_engine(target, drafter, models[drafter] if drafter != "none" else None, arm, max_num_seqs=6)
     return serve(engine, asked)
 
 
@@ -274,7 +288,7 @@ def test_end_of_text_inside_an_accepted_draft_ends_the_request_there(models, tru
 
 
 def test_cancel_takes_a_request_out_wherever_it_is(models, truth):
-    engine = make_engine(models["target"], "llama", models["llama"], "adaptive", slots=3)
+    engine = make_engine(models["target"], "llama", models["llama"], "adaptive", max_num_seqs=3)
     asked = [r for r in requests(N) if r.max_new_tokens > 12][:5]
     for request in asked:
         engine.add(request)
@@ -291,7 +305,7 @@ def test_cancel_takes_a_request_out_wherever_it_is(models, truth):
 
 
 def test_a_slot_is_used_again_without_a_trace(models, truth):
-    engine = make_engine(models["target"], "llama", models["llama"], "fixed:4", slots=1)
+    engine = make_engine(models["target"], "llama", models["llama"], "fixed:4", max_num_seqs=1)
     finished, _ = serve(engine, requests(N)[::-1])
     assert outputs(finished) == truth
 
@@ -313,7 +327,7 @@ def test_an_idle_step_does_nothing(models):
 def test_the_same_seeds_give_the_same_tokens(models, drafter):
     def run(order=1):
         arm = "none" if drafter == "none" else "adaptive"
-        engine = make_engine(models["target"], drafter, models.get(drafter), arm, slots=6)
+        engine = make_engine(models["target"], drafter, models.get(drafter), arm, max_num_seqs=6)
         return outputs(serve(engine, requests(16, temperature=0.9, top_p=0.9)[::order])[0])
 
     assert run() == run()
@@ -322,8 +336,8 @@ def test_the_same_seeds_give_the_same_tokens(models, drafter):
 def test_without_drafts_a_sampled_request_does_not_depend_on_its_company(models):
     """Its noise is its own; with drafts its company decides what is verified, and it is the same in distribution."""
     asked = requests(12, temperature=1.0)
-    together = outputs(serve(make_engine(models["target"], slots=12), asked)[0])
-    apart = outputs(serve(make_engine(models["target"], slots=1), asked)[0])
+    together = outputs(serve(make_engine(models["target"], max_num_seqs=12), asked)[0])
+    apart = outputs(serve(make_engine(models["target"], max_num_seqs=1), asked)[0])
     assert together == apart
 
 

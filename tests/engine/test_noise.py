@@ -80,7 +80,7 @@ def test_the_engine_names_no_draw_twice(tmp_path, monkeypatch):
     monkeypatch.setattr(noise, "uniforms", recorded)
     target = write_llama(tmp_path / "target")
     drafter = write_block_drafter(tmp_path / "drafter", target)
-    engine = make_engine(target, "block", drafter, "adaptive", slots=4, bump=1.0, prompt_chunk=8)
+    engine = make_engine(target, "block", drafter, "adaptive", max_num_seqs=4, bump=1.0, prefill=8)
     for i in range(9):
         engine.add(Request(i, [i + 1] * (3 + 5 * i), 12, seed=i))
     arms, emitted = ["adaptive", "none", "fixed:2", "adaptive+depth+explore=0.3"], 0

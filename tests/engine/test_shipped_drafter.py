@@ -42,7 +42,7 @@ def test_it_serves_the_default_target(target):
 
     def answers(arm, temperature):
         asked = [Request(i, prompt, 40, temperature=temperature, seed=i) for i, prompt in enumerate(prompts)]
-        engine = Engine(target, drafter, costs(drafter.K, 3), EngineConfig(slots=3), Arm.parse(arm))
+        engine = Engine(target, drafter, costs(drafter.K, 3), EngineConfig(max_num_seqs=3), Arm.parse(arm))
         return serve(engine, asked)
 
     plain = outputs(answers("none", 0.0)[0])

@@ -42,7 +42,7 @@ def simulated(monkeypatch):
 
 def plan(arms="adaptive,fixed:5,none", config=None, **changes):
     return make_plan(
-        RunConfig.make(policy="none", slots=16, **(config or {})), arms.split(","), **(QUICK | changes)
+        RunConfig.make(policy="none", max_num_seqs=16, **(config or {})), arms.split(","), **(QUICK | changes)
     )
 
 
@@ -104,7 +104,7 @@ def test_the_command_line_prints_the_verdict(path, simulated):
         "--block",
         "6steps",
     ]
-    options += ["--slots", "16", "--workload", "verse"]
+    options += ["--max-num-seqs", "16", "--workload", "verse"]
     ran = subprocess.run([*CLI, *options, "--json"], capture_output=True, text=True, check=False, timeout=180)
     assert ran.returncode == 0, ran.stderr
     answer = json.loads(ran.stdout)
@@ -136,7 +136,7 @@ def test_the_command_line_says_before_and_after_that_rounds_are_too_few(path, si
         "6steps",
         "--washout",
         "1",
-        "--slots",
+        "--max-num-seqs",
         "16",
     ]
     ran = subprocess.run([*CLI, "ab", *options], capture_output=True, text=True, check=False, timeout=180)
@@ -173,7 +173,7 @@ def test_a_worker_that_dies_leaves_the_rounds_before(path):
 
 
 def test_the_command_line_says_what_it_knew_when_a_worker_died(path):
-    options = ["ab", "--arms", "fixed:5,none", "--rounds", "500", "--block", "6steps", "--slots", "16"]
+    options = ["ab", "--arms", "fixed:5,none", "--rounds", "500", "--block", "6steps", "--max-num-seqs", "16"]
     command = subprocess.Popen([*CLI, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     said = ""
     while " of 500 rounds" not in said:
@@ -200,7 +200,7 @@ def test_a_second_experiment_is_refused_while_one_runs(path):
 
 def test_a_run_without_an_ab_says_so(path):
     with Lab(path, command=WORKER) as lab:
-        run = lab.run({"tokens": 100, "slots": 16, "arrival": "closed:4"})
+        run = lab.run({"tokens": 100, "max_num_seqs": 16, "arrival": "closed:4"})
         assert lab.supervisor.wait(60)
         with pytest.raises(NoExperiment, match="has no A/B in it"), lab.database.cursor() as con:
             analyse(con, run)
@@ -222,7 +222,7 @@ def test_a_run_without_an_ab_says_so(path):
         ),
         ("adaptive,none", {"block": "soon"}, "'soon' is no length"),
         ("adaptive,none", {"baseline": "fixed:3"}, "fixed:3 is not among the arms"),
-        ("adaptive,none", {"concurrency": 99}, "at most slots, 16: lower it, or raise slots"),
+        ("adaptive,none", {"concurrency": 99}, "at most max_num_seqs, 16: lower it, or raise max_num_seqs"),
         ("adaptive,none", {"concurrency": 0}, r"concurrency is 0; it must be 1 request or more\.$"),
         ("adaptive,none", {"rounds": 0}, "rounds is 0"),
         ("adaptive,none", {"washout": 0}, "washout is below 1"),
@@ -318,7 +318,12 @@ def test_how_long_it_takes_is_told_from_the_parts_that_are_done():
 @pytest.mark.slow
 def test_an_ab_with_the_real_engine(tmp_path):
     config = RunConfig.make(
-        policy="none", slots=4, context=512, threads=1, workload="code", database=str(tmp_path / "a")
+        policy="none",
+        max_num_seqs=4,
+        max_model_len=512,
+        threads=1,
+        workload="code",
+        database=str(tmp_path / "a"),
     )
     small = {"concurrency": 2, "rounds": 2, "block": "5steps", "washout": 2, "learn": 5}
     with Lab(tmp_path / "lab.duckdb") as lab:

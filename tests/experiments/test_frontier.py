@@ -30,7 +30,7 @@ SAID = ", by the values measured and without regard to their error"
 
 
 def plan(arms=("adaptive", "none"), **changes):
-    config = RunConfig.make(policy="none", slots=4, workload="code")
+    config = RunConfig.make(policy="none", max_num_seqs=4, workload="code")
     return frontier.make_frontier(config, arms, **(QUICK | changes))
 
 
@@ -319,7 +319,7 @@ def test_the_command_line_and_the_report(tmp_path, monkeypatch):
         "fixed:2,none",
         "--concurrency",
         "1,4",
-        "--slots",
+        "--max-num-seqs",
         "4",
         "--block",
         "6steps",

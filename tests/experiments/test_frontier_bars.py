@@ -240,7 +240,7 @@ def test_rounds_of_a_benchmark_that_was_interrupted_count():
 def test_a_run_is_not_stopped_before_its_least_rounds(tmp_path):
     costs = tmp_path / "costs.json"
     costs.write_text("{}")
-    config = RunConfig.make(policy="none", slots=4, workload="code")
+    config = RunConfig.make(policy="none", max_num_seqs=4, workload="code")
     context = Context(config, True, tmp_path, costs)
     ran, plan = make_frontier(config, ["fixed:2", "none"], [4], 2000, "60steps", learn=0)
     with Lab(tmp_path / "lab.duckdb", command=WORKER) as lab:

@@ -25,7 +25,7 @@ QUICK = (
     "6steps",
     "--washout",
     "1",
-    "--slots",
+    "--max-num-seqs",
     "16",
     "--concurrency",
     "4",
@@ -119,7 +119,7 @@ def test_a_run_that_had_not_begun_is_none(path):
 
 def test_a_lab_that_was_only_silent_for_a_while_is_followed_on(path, monkeypatch):
     with Lab(path, command=WORKER) as lab:
-        run = lab.run(RunConfig.make(slots=16))
+        run = lab.run(RunConfig.make(max_num_seqs=16))
         until(lambda: lab.supervisor.status().state == "serving")
         remote = object.__new__(guest.Remote)
         remote.database, remote.run, remote._end, remote._tally = str(path), run, None, {"policy": "adaptive"}

@@ -24,7 +24,7 @@ def test_an_ab_is_not_disturbed_and_says_so_at_once(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     path = tmp_path / "lab.duckdb"
     with opened(path) as lab:
-        config = RunConfig.make(policy="none", slots=16, workload="verse")
+        config = RunConfig.make(policy="none", max_num_seqs=16, workload="verse")
         lab.run(*make_plan(config, ["fixed:2", "none"], concurrency=4, rounds=500, block="6steps", washout=1))
         until(lambda: steps_of(lab) > 20)
         for command in (SetPolicy("none"), SetWorkload("code", "closed:4")):

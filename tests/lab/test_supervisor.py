@@ -190,7 +190,7 @@ def test_a_worker_killed_while_it_starts_is_a_sentence_that_says_what_to_do(lab)
     os.kill(lab.status().pid, signal.SIGKILL)
     assert lab.wait(60)
     assert lab.status().outcome == "failed"
-    for word in ("killed by signal 9 while it started", "start it again", "--slots"):
+    for word in ("killed by signal 9 while it started", "start it again", "--max-num-seqs"):
         assert word in lab.status().error
 
 

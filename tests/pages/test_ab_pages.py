@@ -26,7 +26,7 @@ def database(tmp_path_factory):
 
 
 def _recorded(path, runs):
-    config = RunConfig.make(policy="none", slots=16, workload="verse")
+    config = RunConfig.make(policy="none", max_num_seqs=16, workload="verse")
     quick = {"block": "6steps", "washout": 1, "learn": 10, "order_seed": 5}
     with opened(path) as lab:
         for made in (
@@ -120,7 +120,7 @@ def test_starting_an_ab_from_the_page(tmp_path):
 
 
 def test_an_ab_that_was_stopped_before_its_first_round_does_not_claim_to_run(tmp_path):
-    config = RunConfig.make(policy="none", slots=16, workload="verse")
+    config = RunConfig.make(policy="none", max_num_seqs=16, workload="verse")
     made = make_plan(
         config, ["adaptive", "none"], rounds=30, concurrency=1, block="6steps", washout=1, learn=10**5
     )
@@ -158,7 +158,7 @@ def written(figure):
 
 
 def test_a_frontier_that_was_stopped_says_how_far_it_came_and_how_sure_it_is(tmp_path):
-    config = RunConfig.make(policy="none", slots=16, workload="verse")
+    config = RunConfig.make(policy="none", max_num_seqs=16, workload="verse")
     quick = {"block": "6steps", "washout": 1, "learn": 10}
     with opened(tmp_path / "lab.duckdb") as lab:
         run = lab.run(*make_frontier(config, ["fixed:5", "none"], (1, 4), 100, **quick))

@@ -59,7 +59,7 @@ def test_any_settings_survive_the_command_line(values):
         ({"policy": "adaptve"}, "policy", "no policy"),
         ({"policy": "fixed:9"}, "policy", "K = 7"),
         ({"arrival": "sometimes"}, "arrival", "no arrival pattern"),
-        ({"max_new_tokens": "4000"}, "max_new_tokens", "raise context"),
+        ({"max_new_tokens": "4000"}, "max_new_tokens", "raise max_model_len"),
     ],
 )
 def test_a_wrong_value_is_said_by_its_field(values, field, word):

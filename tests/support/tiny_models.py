@@ -125,21 +125,25 @@ def make_engine(
     drafter: str = "none",
     folder: Path | None = None,
     arm: str = "none",
-    slots: int = 8,
+    max_num_seqs: int = 8,
     K: int = 4,
     bump: float = 0.0,
+    prefill: int | None = None,
     **settings,
 ) -> Engine:
-    """An engine in float32; drafter: none, block or llama, from `folder`."""
+    """An engine in float32; drafter: none, block or llama, from `folder`. prefill: prompt tokens of a step."""
     if isinstance(target, Path):
         target = Target(target, torch.float32)
     made = None
     if drafter == "block":
         made = BlockDrafter(folder, target, K)
     elif drafter == "llama":
-        made = LlamaDrafter(folder, target, slots + 1, K)
-    table = costs(made.K if made else 0, slots, bump=bump)
-    return Engine(target, made, table, EngineConfig(slots=slots, **settings), Arm.parse(arm))
+        made = LlamaDrafter(folder, target, max_num_seqs + 1, K)
+    depth = made.K if made else 0
+    table = costs(depth, max_num_seqs, bump=bump)
+    if prefill is not None:
+        settings["max_num_batched_tokens"] = max_num_seqs * (depth + 1) + prefill
+    return Engine(target, made, table, EngineConfig(max_num_seqs=max_num_seqs, **settings), Arm.parse(arm))
 
 
 def serve(engine: Engine, requests: Iterable[Request], limit: int = 5000) -> tuple[dict, list[StepReport]]:

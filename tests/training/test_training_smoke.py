@@ -162,14 +162,17 @@ def test_training_teaches_resumes_and_serves(recorded, tmp_path):
 
     # served: the target's own greedy output; sampled, more tokens a step than untrained, as many as training measured
     greedy = [Request(i, [i + 1, 2 * i, 9], 20, temperature=0.0) for i in range(16)]
-    plain = outputs(serve(make_engine(target, slots=16), greedy)[0])
+    plain = outputs(serve(make_engine(target, max_num_seqs=16), greedy)[0])
     fresh = make_trainer(recorded, tmp_path / "c")
     tokens_per_step = {}
     for name, network in (("trained", work.network), ("fresh", fresh.network)):
         folder = export(network, work.vocabulary, tmp_path / name, {"updates": work.update})
-        assert outputs(serve(make_engine(target, "block", folder, "fixed:4", slots=16), greedy)[0]) == plain
+        assert (
+            outputs(serve(make_engine(target, "block", folder, "fixed:4", max_num_seqs=16), greedy)[0])
+            == plain
+        )
         sampled = [Request(i, [i + 1, 2 * i % V, 9], 50, temperature=1.0, seed=i) for i in range(32)]
-        _, reports = serve(make_engine(target, "block", folder, "fixed:4", slots=32), sampled)
+        _, reports = serve(make_engine(target, "block", folder, "fixed:4", max_num_seqs=32), sampled)
         decoding = [r for r in reports if r.slots is not None]
         tokens_per_step[name] = sum(r.tokens for r in decoding) / sum(r.emitting for r in decoding)
     assert tokens_per_step["trained"] > tokens_per_step["fresh"]

@@ -231,7 +231,7 @@ def test_memory_counts_weights_draft_logits_and_gpus():
         (replace(GOOD, method="eagle3", K=3), Traffic(), "3 draft passes"),
         (replace(GOOD, log_stats=False), Traffic(), "without a number"),
         (GOOD, Traffic(), "trimming looks like rejection"),
-        (replace(GOOD, context=131_072), Traffic(), "profiled over a context of 8192"),
+        (replace(GOOD, max_model_len=131_072), Traffic(), "profiled over a context of 8192"),
         (replace(GOOD, batched_tokens=256), Traffic(), "512 for 64 requests"),
     ],
 )

@@ -27,9 +27,9 @@ ADAPTIVE = f"{FIXED} --speculative-config.enable_adaptive_verification true --ma
 
 def test_a_configuration_is_what_the_command_says():
     config = VllmConfig.make(serve=FIXED)
-    assert (config.K, str(config.arm), config.slots, config.has_drafter) == (K, "fixed:3", 256, True)
+    assert (config.K, str(config.arm), config.max_num_seqs, config.has_drafter) == (K, "fixed:3", 256, True)
     adaptive = make_config({"serve": ADAPTIVE, "policy": "verify:2"}, "vllm")
-    assert (adaptive.adaptive, str(adaptive.arm), str(adaptive.own_arm), adaptive.slots) == (
+    assert (adaptive.adaptive, str(adaptive.arm), str(adaptive.own_arm), adaptive.max_num_seqs) == (
         True, "verify:2", "adaptive", 8,
     )  # fmt: skip
     assert str(VllmConfig.make(serve="m").arm) == "none"

@@ -17,8 +17,8 @@ def test_a_run_with_the_real_target(tmp_path):
     costs = tmp_path / "costs.json"
     costs.write_text(json.dumps({"draft": [], "verify": [[1, 20.0], [64, 60.0]]}))
     config = RunConfig.make(
-        policy="none", drafter="none", slots=2, context=512, arrival="closed:2", requests=3, max_new_tokens=6,
-        temperature=0, costs=str(costs), threads=1, keep_text=True, workload="arithmetic",
+        policy="none", drafter="none", max_num_seqs=2, max_model_len=512, arrival="closed:2", requests=3,
+        max_new_tokens=6, temperature=0, costs=str(costs), threads=1, keep_text=True, workload="arithmetic",
     )  # fmt: skip
     frames = []
     with Lab(tmp_path / "lab.duckdb", frames.append) as lab:
@@ -42,7 +42,7 @@ def test_a_run_with_the_real_target(tmp_path):
 
 def test_it_stops_while_it_is_still_loading(tmp_path):
     with Lab(tmp_path / "lab.duckdb") as lab:
-        lab.run(RunConfig.make(policy="none", drafter="none", slots=2, context=512))
+        lab.run(RunConfig.make(policy="none", drafter="none", max_num_seqs=2, max_model_len=512))
         assert not lab.supervisor.wait(2.0)
         status = lab.supervisor.stop()
         assert (status.outcome, status.error) == ("stopped", "")

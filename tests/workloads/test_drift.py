@@ -57,7 +57,7 @@ class Simulated(stand_in_serving.Engine):
 @functools.cache
 def simulated(arm):
     """What a run of the whole schedule did under an arm, and the kinds of its requests by arrival."""
-    plan = drift.schedule(RunConfig.make(policy=arm, K=K, slots=SLOTS, max_new_tokens=120), SECONDS)
+    plan = drift.schedule(RunConfig.make(policy=arm, K=K, max_num_seqs=SLOTS, max_new_tokens=120), SECONDS)
     engine, frames = Simulated(plan), []
     wire = SimpleNamespace(put=frames.append, commands=list, lost="", wait=lambda seconds: None)
     order = SimpleNamespace(

@@ -37,7 +37,7 @@ def measure_at(load: int) -> Callable[[Context], Result]:
             arms = ["adaptive", DEPTH, baseline, "fixed:1", "none"]
             if not served.experiments():
                 plain = served.config.changed(policy="none")
-                under_way = min(load, served.config.slots)
+                under_way = min(load, served.config.max_num_seqs)
                 config, plan = make_plan(plain, arms, baseline, under_way, most, block=block, learn=learn)
                 served.serve(config, plan, LIMIT, f"A/B at {requests(under_way)}")
             answer = served.query(analyse, served.experiments()[0])

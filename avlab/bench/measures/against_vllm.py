@@ -110,8 +110,8 @@ def measure(context: Context) -> Result:
         ready = other.ask(
             model=str(lab.engine.target.folder),
             dtype=built.dtype,
-            context=lab.engine.target.length,
-            slots=max(LEAST),
+            max_model_len=lab.engine.target.length,
+            max_num_seqs=max(LEAST),
             temperature=1.0,
             max_new_tokens=lab.max_new_tokens,
             end_tokens=sorted(lab.engine.target.config.end_tokens),

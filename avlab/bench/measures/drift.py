@@ -69,7 +69,7 @@ def measure(context: Context) -> Result:
     with product(context, "drift") as served:
         lengths = (1, served.config.K) if context.quick else range(1, served.config.K + 1)
         arms = [DEPTH, "none", *(f"fixed:{k}" for k in dict.fromkeys(lengths))]
-        loads = tuple(min(load, served.config.slots) for load in LOADS)
+        loads = tuple(min(load, served.config.max_num_seqs) for load in LOADS)
         plan = schedule(served.config, seconds, loads)
         order = np.random.default_rng(0).permutation(len(arms))
         for place in order:

@@ -88,7 +88,9 @@ def measure(context: Context) -> Result:
         lengths = (1, served.config.K) if context.quick else range(1, served.config.K + 1)
         arms = [DEPTH, "adaptive", "none", *(f"fixed:{k}" for k in dict.fromkeys(lengths))]
         wanted = (4,) if context.quick else SHARES
-        loads = [load for load in wanted if load <= served.config.slots] or [served.config.slots]
+        loads = [load for load in wanted if load <= served.config.max_num_seqs] or [
+            served.config.max_num_seqs
+        ]
         until = dict(zip(SHARES, accumulate(share.seconds for share in SHARES.values()), strict=True))
         found: dict[int, Load] = {}
         for load in loads:

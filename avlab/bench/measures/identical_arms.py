@@ -24,7 +24,7 @@ def measure(context: Context) -> Result:
 
     block, runs, rounds = context.pick(("0.5s", 1, 4), ("1s", RUNS, ROUNDS))
     with product(context, "identical-arms") as served:
-        load = min(REQUESTS, served.config.slots)
+        load = min(REQUESTS, served.config.max_num_seqs)
         arm = f"fixed:{min(int(ARM.partition(':')[2]), served.config.K)}"
         while len(served.experiments()) < runs and served.served < LIMIT:
             place = len(served.experiments()) + 1

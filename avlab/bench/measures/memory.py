@@ -20,7 +20,7 @@ def measure(context: Context) -> Result:
     shape = engine.cache.keys[0].shape  # [slots, kv_heads, length, head_dim]
     position = 2 * len(engine.cache.keys) * shape[1] * shape[3] * engine.cache.keys[0].element_size()
     filled = np.zeros(shape[0], dtype=np.int64)
-    lab.concurrency = min(REQUESTS, lab.config.slots)
+    lab.concurrency = min(REQUESTS, lab.config.max_num_seqs)
     worst, rows = 0.0, []
     drafting = engine.drafter is not None
     arms = ["adaptive", f"fixed:{engine.K}"] if drafting else ["none"]

@@ -33,6 +33,6 @@ def load(
     shared = issubclass(kind, SharedDrafter)
     progress("loading the target", 0, 0)
     dtype = torch.float32 if shared else choose_dtype(config.dtype, device)
-    target = Target(folder, dtype, device, CONTEXT if shared else config.context)
+    target = Target(folder, dtype, device, CONTEXT if shared else config.max_model_len)
     progress("loading the drafter", 0, 0)
     return target, kind(drafter_folder, target, K), Text(folder)

@@ -43,7 +43,11 @@ class Answers:
             )
         K, self.temperature = drafter.K, temperature
         self.engine = Engine(
-            target, drafter, step_costs(np.full((SLOTS, K), 0.5)), EngineConfig(slots=SLOTS), Arm("none")
+            target,
+            drafter,
+            step_costs(np.full((SLOTS, K), 0.5)),
+            EngineConfig(max_num_seqs=SLOTS),
+            Arm("none"),
         )
         self.engine.keeps_distributions = True
         install(rule, self.engine, drafter)

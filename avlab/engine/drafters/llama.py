@@ -27,7 +27,7 @@ class LlamaDrafter:
         if self.model.length < target.length:
             raise CheckpointError(
                 f"The draft model in {folder} holds {self.model.length} positions, the target {target.length}: "
-                f"lower --context to {self.model.length}."
+                f"lower --max-model-len to {self.model.length}."
             )
         self.cache = self.model.new_cache(slots)
         self.known = [0] * slots  # tokens of each slot's request whose keys and values are right

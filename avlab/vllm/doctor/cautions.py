@@ -144,14 +144,14 @@ def short_profile(settings: Settings, checkpoint: Checkpoint, traffic: Traffic) 
     """Step costs are timed over one context length."""
     if (
         not settings.adaptive
-        or settings.context is None
-        or settings.context < LONG_RATIO * settings.profile_context
+        or settings.max_model_len is None
+        or settings.max_model_len < LONG_RATIO * settings.profile_context
     ):
         return None
     return _warns(
         "costs",
         f"Step costs are profiled over a context of {settings.profile_context} tokens, and requests may have "
-        f"{settings.context}: if yours are long, verification costs more than the budget believes.",
+        f"{settings.max_model_len}: if yours are long, verification costs more than the budget believes.",
         "VLLM_ADAPTIVE_VERIFICATION_PROFILE_CONTEXT_LEN near the length you serve.",
         "https://docs.vllm.ai/en/v0.32.0/features/speculative_decoding/adaptive_verification/",
     )
