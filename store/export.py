@@ -21,8 +21,9 @@ from avlab.errors import cause, not_written
 from avlab.store.database import Database, append_event
 from avlab.store.errors import TransferError
 from avlab.store.runs import describe
-from avlab.store.schema import ADDED, ADDED_TABLES, VERSION
-from avlab.store.tables import TABLES, arrow_schema
+from avlab.store.schema import VERSION, migrations, tables_of
+from avlab.store.tables import TABLES, create_statements
+from avlab.wire.draft_rows import arrow_schema
 
 FORMAT = "avlab run"
 FORMS = ("parquet", "csv")
@@ -92,14 +93,14 @@ def import_run(database: Database, folder: str | os.PathLike) -> str:
     """
     folder = Path(folder).expanduser().absolute()
     manifest = _manifest(folder)
-    run, form = manifest["run_id"], manifest["form"]
+    run, form, version = manifest["run_id"], manifest["form"], manifest["schema_version"]
     tables = {
-        table: _read(
-            folder, _schema_of(table, manifest["schema_version"]), table, form, manifest["tables"][table]
-        )
-        for table in _tables_of(manifest["schema_version"])
+        table: _read(folder, _schema_of(columns), table, form, manifest["tables"][table])
+        for table, columns in tables_of(version).items()
     }
     _check_description(folder, tables["runs"])
+    if version < VERSION:
+        tables = _brought_here(tables, run, version)
     con = database.cursor()
     try:
         con.execute("BEGIN")
@@ -107,10 +108,7 @@ def import_run(database: Database, folder: str | os.PathLike) -> str:
             raise TransferError(
                 f"Run {run} is in this database already (a deleted run stays until the file is compacted)."
             )
-        for table, rows in tables.items():
-            con.register("imported", rows)
-            con.execute(f"INSERT INTO {table} BY NAME SELECT ?::UUID AS run, * FROM imported", [run])
-            con.unregister("imported")
+        _insert(con, tables, run)
         append_event(con, run, "imported", f"Imported from the folder {folder.name}.")
         if manifest["state"] == "running":
             append_event(con, run, "cut short", "Exported while it was running.", level="warning")
@@ -120,6 +118,25 @@ def import_run(database: Database, folder: str | os.PathLike) -> str:
     finally:
         con.close()  # rolls back what is not committed
     return run
+
+
+def _insert(con: duckdb.DuckDBPyConnection, tables: dict[str, pa.Table], run: str) -> None:
+    for table, rows in tables.items():
+        con.register("imported", rows)
+        con.execute(f"INSERT INTO {table} BY NAME SELECT ?::UUID AS run, * FROM imported", [run])
+        con.unregister("imported")
+
+
+def _brought_here(tables: dict[str, pa.Table], run: str, version: int) -> dict[str, pa.Table]:
+    """The tables of an older version as this one has them, by the statements that bring a stored file here."""
+    with duckdb.connect(config={"threads": 1}) as con:
+        for statement in create_statements(tables=tables_of(version)):
+            con.execute(statement)
+        _insert(con, tables, run)
+        for statement in migrations(version):
+            con.execute(statement)
+        select = "SELECT * EXCLUDE (run) FROM {} ORDER BY rowid"
+        return {table: con.sql(select.format(table)).to_arrow_table() for table in TABLES}
 
 
 def _manifest(folder: Path) -> dict:
@@ -141,7 +158,7 @@ def _manifest(folder: Path) -> dict:
         manifest["run_id"] = str(uuid.UUID(manifest["run_id"]))
         fits = manifest["form"] in FORMS and isinstance(manifest["state"], str)
         fits = fits and all(
-            isinstance(manifest["tables"][table]["rows"], int) for table in _tables_of(version)
+            isinstance(manifest["tables"][table]["rows"], int) for table in tables_of(version)
         )
     except (KeyError, TypeError, ValueError, AttributeError):
         fits = False
@@ -150,16 +167,8 @@ def _manifest(folder: Path) -> dict:
     return manifest
 
 
-def _tables_of(version: int) -> list[str]:
-    """The tables that an older version had."""
-    later = {table for since, added in ADDED_TABLES.items() if since > version for table in added}
-    return [table for table in TABLES if table not in later]
-
-
-def _schema_of(table: str, version: int) -> pa.Schema:
-    """The table's columns as they were in an older version."""
-    later = {name for since, added in ADDED.items() if since > version for name in added.get(table, ())}
-    return pa.schema([field for field in arrow_schema(table) if field.name not in later])
+def _schema_of(columns: dict[str, str]) -> pa.Schema:
+    return arrow_schema({name: kind for name, kind in columns.items() if name != "run"})
 
 
 def _read(folder: Path, schema: pa.Schema, table: str, form: str, expected: dict) -> pa.Table:

@@ -8,6 +8,7 @@ import numpy as np
 
 from avlab.store.ids import new_run_id
 from avlab.store.recorder import Recorder
+from avlab.wire import draft_rows
 from avlab.wire.messages import Drafts, Envelope, Hello, decode_frame, encode
 
 K, REQUESTS = 7, 64
@@ -28,6 +29,7 @@ def draft_frames(rows: int, run: str | None = None) -> Iterator[bytes]:
         K=K,
         code="unknown",
         machine={},
+        features=["max_log_odds"],
     )
     yield encode(Envelope(run, 0, hello))
     slot = np.arange(rows)
@@ -38,20 +40,18 @@ def draft_frames(rows: int, run: str | None = None) -> Iterator[bytes]:
     while True:
         step = (slot + sequence * rows) // (K * REQUESTS)
         sequence += 1
-        frame = Drafts(
-            block=0,
-            rows=rows,
-            step=step.astype("<i8").tobytes(),
-            request=(slot // K % REQUESTS).astype("<i4").tobytes(),
-            position=(slot % K).astype("i1").tobytes(),
-            feature=feature.tobytes(),
-            estimate=estimate.tobytes(),
-            survival=(estimate * estimate).tobytes(),
-            head=np.full(rows, np.nan, "<f4").tobytes(),
-            admitted=(label >= 0).astype("i1").tobytes(),
-            label=label.tobytes(),
-        )
-        yield encode(Envelope(run, sequence, frame))
+        columns = {
+            "block": np.zeros(rows),
+            "step": step,
+            "request": slot // K % REQUESTS,
+            "position": slot % K,
+            "features": feature[:, None],
+            "estimate": estimate,
+            "survival": estimate * estimate,
+            "admitted": label >= 0,
+            "label": label,
+        }
+        yield encode(Envelope(run, sequence, Drafts(rows, draft_rows.pack(columns))))
 
 
 def measure_rate(

@@ -3,25 +3,13 @@
 from collections.abc import Iterable
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 
 from avlab.store.tables import arrow_schema
+from avlab.wire import draft_rows
 from avlab.wire import messages as m
 
 _SCHEMAS: dict[str, pa.Schema] = {}
-
-_DRAFT_COLUMNS: dict[str, np.dtype] = {
-    "step": np.dtype("<i8"),
-    "request": np.dtype("<i4"),
-    "position": np.dtype("i1"),
-    "feature": np.dtype("<f4"),
-    "estimate": np.dtype("<f4"),
-    "survival": np.dtype("<f4"),
-    "head": np.dtype("<f4"),
-    "admitted": np.dtype("i1"),
-    "label": np.dtype("i1"),
-}
 
 
 def rows_of(frame: m.Frame, sequence: int, wall: float, keep_text: bool) -> dict[str, pa.Table]:
@@ -34,8 +22,8 @@ def rows_of(frame: m.Frame, sequence: int, wall: float, keep_text: bool) -> dict
     match frame:
         case m.Steps(steps):
             return {"steps": _table("steps", map(msgspec.structs.astuple, steps))}
-        case m.Drafts():
-            return {"drafts": _drafts(frame)}
+        case m.Drafts(rows, batch):
+            return {"drafts": draft_rows.unpack(batch, rows)}
         case m.Calibration():
             return {"calibration": _calibration(frame)}
         case m.RequestDone():
@@ -114,22 +102,6 @@ def _calibration(frame: m.Calibration) -> pa.Table:
     columns = [v if isinstance(v, list) else [v] * rows for v in values]
     arrays = [pa.array(c, field.type, from_pandas=True) for c, field in zip(columns, schema, strict=True)]
     return pa.Table.from_arrays(arrays, schema=schema)
-
-
-def _drafts(frame: m.Drafts) -> pa.Table:
-    values = {name: np.frombuffer(getattr(frame, name), kind) for name, kind in _DRAFT_COLUMNS.items()}
-    for name, column in values.items():
-        if len(column) != frame.rows:
-            raise ValueError(f"column {name} has {len(column)} entries for {frame.rows} rows")
-    label = values["label"]
-    columns = {
-        **{name: pa.array(column, from_pandas=True) for name, column in values.items()},
-        "block": pa.array(np.full(frame.rows, frame.block, np.int32)),
-        "admitted": pa.array(values["admitted"] != 0),
-        "label": pa.array(label == 1, mask=label < 0),
-    }
-    schema = _schema("drafts")
-    return pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
 
 
 def _costs(frame: m.CostProfile, sequence: int) -> dict[str, pa.Table]:

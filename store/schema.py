@@ -7,9 +7,9 @@ import duckdb
 
 from avlab.errors import cause
 from avlab.store.errors import SchemaError
-from avlab.store.tables import create_statements
+from avlab.store.tables import TABLES, create_statements
 
-VERSION = 5
+VERSION = 6
 
 # From each older version, the statements that lead to the next. A step stays here for good, as does a stored
 # file of its version under tests/stored.
@@ -36,19 +36,76 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
         "first_tokens BIGINT, first_token_seconds DOUBLE, later_outputs BIGINT, later_seconds DOUBLE, "
         "drafts BIGINT, draft_tokens BIGINT, accepted BIGINT, accepted_by_position BIGINT[])",
     ),
+    5: (
+        "ALTER TABLE runs ADD COLUMN features VARCHAR[]",
+        "UPDATE runs SET features = CASE kind WHEN 'reference' THEN ['max_log_odds', 'head_log_odds'] ELSE [] END",
+        # the head's probability as log-odds, clamped as `speculation.features.log_odds` does
+        "CREATE TABLE slots AS SELECT run, block, step, request, position, [feature, (CASE WHEN head <= 0 THEN -40 "
+        "WHEN head >= 1 THEN 40 ELSE greatest(-40, least(40, ln(head::DOUBLE) - ln(1 - head::DOUBLE))) END)::FLOAT] "
+        "AS features, estimate, survival, admitted, label FROM drafts",
+        "DROP TABLE drafts",
+        "ALTER TABLE slots RENAME TO drafts",
+    ),
 }
 
-# Columns that a version added, by table: an export of an older version lacks them, and they are null.
+# Columns that a version added, by table.
 ADDED: dict[int, dict[str, tuple[str, ...]]] = {
     2: {"steps": ("explored", "explored_ms")},
     4: {"cost_samples": ("depth",), "cost_tables": ("depth",)},
+    6: {"runs": ("features",)},
 }
 
-# Tables that a version added: an export of an older version lacks them, and they are empty.
+# Tables that a version gave another shape, as they were before.
+RESHAPED: dict[int, dict[str, dict[str, str]]] = {
+    6: {
+        "drafts": {
+            "run": "UUID",
+            "block": "INTEGER",
+            "step": "BIGINT",
+            "request": "INTEGER",
+            "position": "TINYINT",
+            "feature": "FLOAT",
+            "estimate": "FLOAT",
+            "survival": "FLOAT",
+            "head": "FLOAT",
+            "admitted": "BOOLEAN",
+            "label": "BOOLEAN",
+        }
+    },
+}
+
+# Tables that a version added.
 ADDED_TABLES: dict[int, tuple[str, ...]] = {
     3: ("experiments", "rounds", "block_requests"),
     5: ("engine_samples",),
 }
+
+
+def tables_of(version: int) -> dict[str, dict[str, str]]:
+    """The tables as this or an older version has them: name to columns."""
+    late = {table for since, added in ADDED_TABLES.items() if since > version for table in added}
+    found = {}
+    for table in TABLES:
+        if table in late:
+            continue
+        earlier = [shapes[table] for since, shapes in RESHAPED.items() if since > version and table in shapes]
+        later = {name for since, added in ADDED.items() if since > version for name in added.get(table, ())}
+        columns = earlier[0] if earlier else TABLES[table]
+        found[table] = {name: kind for name, kind in columns.items() if name not in later}
+    return found
+
+
+def migrations(since: int) -> list[str]:
+    """The statements that lead from an older version to this one. Raises SchemaError where one is missing."""
+    statements: list[str] = []
+    for version in range(since, VERSION):
+        if version not in MIGRATIONS:
+            raise SchemaError(
+                f"The database has schema version {since}, and this avlab knows no way from it to {VERSION}: "
+                "use an avlab in between."
+            )
+        statements += MIGRATIONS[version]
+    return statements
 
 
 def stored_version(con: duckdb.DuckDBPyConnection) -> int:
@@ -83,14 +140,7 @@ def prepare(con: duckdb.DuckDBPyConnection) -> int:
     _refuse_newer(found)
     if found == VERSION:
         return found
-    statements = create_statements() if found == 0 else []
-    for version in range(found, VERSION) if found else ():
-        if version not in MIGRATIONS:
-            raise SchemaError(
-                f"The database has schema version {found}, and this avlab knows no way from it to {VERSION}: "
-                "use an avlab in between."
-            )
-        statements += MIGRATIONS[version]
+    statements = migrations(found) if found else create_statements()
     con.execute("BEGIN")
     try:
         for statement in statements:

@@ -5,7 +5,11 @@ Whatever changes (a run's state, notes, deletions) is an appended row of `events
 Times are seconds on the run's own clock; `wall` is seconds since the epoch; `_ms` is milliseconds.
 """
 
+from collections.abc import Mapping
+
 import pyarrow as pa
+
+from avlab.wire import draft_rows
 
 TABLES: dict[str, dict[str, str]] = {
     "runs": {
@@ -21,6 +25,7 @@ TABLES: dict[str, dict[str, str]] = {
         "K": "INTEGER",
         "code": "VARCHAR",
         "machine": "VARCHAR",  # JSON
+        "features": "VARCHAR[]",  # since version 6: names of the features in the run's drafts
     },
     "blocks": {
         "run": "UUID",
@@ -117,16 +122,7 @@ TABLES: dict[str, dict[str, str]] = {
     },
     "drafts": {  # raw draft slots, all or a sample
         "run": "UUID",
-        "block": "INTEGER",
-        "step": "BIGINT",
-        "request": "INTEGER",
-        "position": "TINYINT",
-        "feature": "FLOAT",
-        "estimate": "FLOAT",  # null where nothing predicted
-        "survival": "FLOAT",
-        "head": "FLOAT",  # null without a confidence head
-        "admitted": "BOOLEAN",
-        "label": "BOOLEAN",  # null where censored
+        **draft_rows.COLUMNS,
     },
     "requests": {
         "run": "UUID",
@@ -230,31 +226,21 @@ TABLES: dict[str, dict[str, str]] = {
     },
 }
 
-_ARROW = {
-    "UUID": pa.string(),
-    "VARCHAR": pa.string(),
-    "BOOLEAN": pa.bool_(),
-    "TINYINT": pa.int8(),
-    "INTEGER": pa.int32(),
-    "BIGINT": pa.int64(),
-    "FLOAT": pa.float32(),
-    "DOUBLE": pa.float64(),
-    "INTEGER[]": pa.list_(pa.int32()),
-    "BIGINT[]": pa.list_(pa.int64()),
-}
-
 
 def arrow_schema(table: str, with_run: bool = False) -> pa.Schema:
     """The table's columns as Arrow types, without `run` unless asked (it is then text)."""
     columns = TABLES[table].items()
-    return pa.schema([(name, _ARROW[kind]) for name, kind in columns if with_run or name != "run"])
+    return draft_rows.arrow_schema({name: kind for name, kind in columns if with_run or name != "run"})
 
 
-def create_statements(prefix: str = "") -> list[str]:
-    """The statements that make every table of this version; `prefix` names another database ("other.")."""
-    tables = {"meta": {"version": "INTEGER", "wall": "DOUBLE"}, **TABLES}
+def create_statements(prefix: str = "", tables: Mapping[str, Mapping[str, str]] = TABLES) -> list[str]:
+    """The statements that make every table, of this version unless `tables` says otherwise.
+
+    prefix: names another database ("other.").
+    """
+    made = {"meta": {"version": "INTEGER", "wall": "DOUBLE"}, **tables}
     columns = {
         name: ", ".join(f'"{column}" {kind}' for column, kind in kinds.items())
-        for name, kinds in tables.items()
+        for name, kinds in made.items()
     }
-    return [f"CREATE TABLE {prefix}{name} ({columns[name]})" for name in tables]
+    return [f"CREATE TABLE {prefix}{name} ({columns[name]})" for name in made]

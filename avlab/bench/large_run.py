@@ -40,8 +40,9 @@ _ROWS = {
         FROM range($first, $last) AS t(i)
     """,
     "drafts": """
-        SELECT $run::UUID, (i // $slots) // $block, i // $slots, (i // 7) % 16, i % 7, (i * 7919 % 1000) / 100 - 5,
-            (i * 7919 % 997) / 1000, 0.9 / (1 + i % 7), NULL, i % 7 < 3, CASE WHEN i % 7 < 3 THEN i % 3 > 0 END
+        SELECT $run::UUID, (i // $slots) // $block, i // $slots, (i // 7) % 16, i % 7,
+            [(i * 7919 % 1000) / 100 - 5, NULL], (i * 7919 % 997) / 1000, 0.9 / (1 + i % 7), i % 7 < 3,
+            CASE WHEN i % 7 < 3 THEN i % 3 > 0 END
         FROM range($first * $slots, $last * $slots) AS t(i)
     """,
     "calibration": """
@@ -90,7 +91,8 @@ def make_large_run(con: duckdb.DuckDBPyConnection, rows: int = ROWS) -> tuple[st
         con,
         "runs",
         """
-        SELECT $run::UUID, 'reference', 1, $wall, $config, 'made up', '0', 'made up', '0', $K, 'unknown', '{}'
+        SELECT $run::UUID, 'reference', 1, $wall, $config, 'made up', '0', 'made up', '0', $K, 'unknown', '{}',
+            ['max_log_odds', 'head_log_odds']
         """,
         values,
     )

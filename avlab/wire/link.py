@@ -24,7 +24,6 @@ CONTACT_SECONDS = 10.0  # a worker that hears nothing from its lab for so long s
 STUCK_SECONDS = 5.0  # and if it has not stopped so much later, because a step hangs, it ends at once
 HEARTBEAT_SECONDS = 1.0
 DRAFTS_BYTES = 64 << 20  # unacknowledged bytes above which raw slots are dropped; some 2 M slots, chosen here
-DRAFT_BYTES = 31  # of a slot's columns
 MOST_BYTES = 512 << 20  # unacknowledged bytes at which a run is given up rather than its frames
 
 
@@ -112,7 +111,7 @@ class Outbox:
     def put(self, frame: m.Frame) -> None:
         """Hand over a frame; returns at once. When too much waits, Drafts are dropped and counted."""
         if isinstance(frame, m.Drafts):
-            size = DRAFT_BYTES * frame.rows
+            size = len(frame.batch)
             if self._held_bytes + self._put_bytes - self._taken_bytes + size > self._drafts_bytes:
                 self.drafts_dropped += frame.rows
                 return
@@ -242,7 +241,7 @@ class Outbox:
         while self._new:
             frame = self._new.popleft()
             if isinstance(frame, m.Drafts):
-                self._taken_bytes += DRAFT_BYTES * frame.rows
+                self._taken_bytes += len(frame.batch)
             data = m.encode(m.Envelope(self.run, self._number, frame))
             self._held.append((self._number, data))
             self._held_bytes += len(data)

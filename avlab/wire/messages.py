@@ -39,6 +39,7 @@ class Hello(Message, frozen=True, tag=_snake):
     K: int
     code: str  # commit of this project, or "unknown"
     machine: dict  # processor, cores, memory, dtype, threads, spin count, versions
+    features: list[str] = []  # names of the features in its Drafts
 
 
 class CostProfile(Message, frozen=True, tag=_snake):
@@ -173,19 +174,10 @@ class Calibration(Message, frozen=True, tag=_snake):
 
 
 class Drafts(Message, frozen=True, tag=_snake):
-    """Raw draft slots, one row each, as little-endian columns. May be dropped when the lab cannot keep up."""
+    """Raw draft slots, one row each. May be dropped when the lab cannot keep up."""
 
-    block: int
     rows: int
-    step: bytes  # int64
-    request: bytes  # int32
-    position: bytes  # int8
-    feature: bytes  # float32
-    estimate: bytes  # float32; nan where nothing predicted
-    survival: bytes  # float32
-    head: bytes  # float32; nan without a confidence head
-    admitted: bytes  # int8: 1 given to the target, 0 trimmed
-    label: bytes  # int8: 1 accepted, 0 rejected, -1 censored
+    batch: bytes  # an Arrow stream of one record batch: `avlab.wire.draft_rows`
 
 
 class RequestDone(Message, frozen=True, tag=_snake):

@@ -9,6 +9,7 @@ import numpy as np
 from avlab.policies.arm import Arm
 from avlab.speculation import calibration
 from avlab.speculation.features import log_odds
+from avlab.wire import draft_rows
 from avlab.wire import messages as m
 
 REPORT_SECONDS = 0.25  # steps are sent four times a second
@@ -225,24 +226,19 @@ class Reporter:
             return
         survival = np.cumprod(columns["estimate"], axis=1)
 
-        def packed(values: np.ndarray, kind: str) -> bytes:
-            return values.astype(kind).tobytes()
-
-        self._put(
-            m.Drafts(
-                block=self.block,
-                rows=len(row),
-                step=packed(columns["step"][row], "<i8"),
-                request=packed(columns["request"][row], "<i4"),
-                position=packed(k, "i1"),
-                feature=packed(columns["feature"][row, k], "<f4"),
-                estimate=packed(columns["estimate"][row, k], "<f4"),
-                survival=packed(survival[row, k], "<f4"),
-                head=packed(columns["head"][row, k], "<f4"),
-                admitted=packed(k < columns["admitted"][row], "i1"),
-                label=packed(columns["label"][row, k], "i1"),
-            )
-        )
+        features = np.stack([columns["feature"][row, k], log_odds(columns["head"][row, k])], axis=1)
+        slots = {
+            "block": np.full(len(row), self.block),
+            "step": columns["step"][row],
+            "request": columns["request"][row],
+            "position": k,
+            "features": features,
+            "estimate": columns["estimate"][row, k],
+            "survival": survival[row, k],
+            "admitted": k < columns["admitted"][row],
+            "label": columns["label"][row, k],
+        }
+        self._put(m.Drafts(len(row), draft_rows.pack(slots)))
 
 
 LENGTHS = ("request", "temperature", "scheduled", "admitted", "label")

@@ -17,7 +17,7 @@ from avlab.store.export import export_run, import_run
 from avlab.store.ids import new_run_id
 from avlab.store.recorder import Recorder
 from avlab.store.retention import add_note
-from avlab.store.schema import ADDED
+from avlab.store.schema import ADDED, tables_of
 from avlab.store.tables import TABLES
 
 
@@ -31,7 +31,7 @@ def source(tmp_path_factory):
         *frames.whole_run()[:-1],
         text,
         frames.event(""),
-        frames.drafts(6, feature=np.full(6, 1 / 3, "f4").tobytes()),
+        frames.drafts(6, features=frames.with_features(np.full(6, 1 / 3))),
     ]
     with Recorder(path) as recorder:
         for other in (run, new_run_id()):
@@ -147,7 +147,14 @@ def read(folder, table):
 
 
 def without_columns_since(folder, version):
-    """The tables' files as a version wrote them, but for tables that came later."""
+    """The tables' files as a version before 6 wrote them, but for tables that came later."""
+    drafts = read(folder, "drafts")
+    feature = pa.array([first for first, _ in drafts["features"].to_pylist()], pa.float32())
+    columns = {"feature": feature, "head": pa.array([0.75] * len(feature), pa.float32())}
+    columns |= {name: drafts[name] for name in drafts.column_names if name != "features"}
+    rewrite(
+        folder, "drafts", pa.table({name: columns[name] for name in tables_of(5)["drafts"] if name != "run"})
+    )
     for since, added in ADDED.items():
         for table, columns in added.items() if since > version else ():
             rewrite(folder, table, read(folder, table).drop_columns(list(columns)))
@@ -167,6 +174,11 @@ def test_an_export_of_the_first_version_is_still_imported(source, target, tmp_pa
     assert kept == [(40, 0, 40)]
     depths = target.cursor().execute("SELECT count(*), count(depth) FROM cost_tables").fetchall()
     assert depths == [(15, 0)]
+    (names,) = target.cursor().execute("SELECT features FROM runs").fetchall()
+    assert names == (["max_log_odds", "head_log_odds"],)
+    slots = target.cursor().execute("SELECT features, step, position FROM drafts ORDER BY rowid").fetchall()
+    assert len(slots) == 36 and slots[35][1:] == (1, 2)
+    assert slots[35][0] == pytest.approx([1 / 3, np.log(3.0)], rel=1e-6), "the head's probability as log-odds"
 
 
 FORGERIES = {

@@ -11,6 +11,7 @@ import typing
 
 import duckdb
 import numpy as np
+import pyarrow as pa
 import pytest
 import store_frames as frames
 from places import ROOT
@@ -87,11 +88,11 @@ def test_drafts_keep_their_values_and_say_null_for_what_is_not_there(database):
     record(database, envelopes([frames.hello(), frames.drafts(6, first_step=10, block=2)]))
     rows = database.cursor().execute("SELECT * EXCLUDE (run) FROM drafts ORDER BY rowid").fetchall()
     assert rows[:3] == [
-        (2, 10, 7, 0, 0.0, 0.75, 0.5, None, True, True),
-        (2, 10, 7, 1, 0.125, 0.75, 0.5, None, True, False),
-        (2, 10, 7, 2, 0.25, 0.75, 0.5, None, False, None),
+        (2, 10, 7, 0, [0.0, None], 0.75, 0.5, True, True),
+        (2, 10, 7, 1, [0.125, None], 0.75, 0.5, True, False),
+        (2, 10, 7, 2, [0.25, None], 0.75, 0.5, False, None),
     ]
-    assert rows[5] == (2, 11, 7, 2, 0.625, None, 0.5, None, False, None)
+    assert rows[5] == (2, 11, 7, 2, [0.625, None], None, 0.5, False, None)
 
 
 def test_calibration_sums_come_back(database):
@@ -179,16 +180,29 @@ def test_a_run_that_begins_in_the_middle_says_so(database):
     assert con.execute("SELECT kind FROM events WHERE text LIKE '%number 7%'").fetchall() == [("gap",)]
 
 
+def other_columns():
+    """An Arrow stream of one row, as any other program writes it."""
+    batch, sink = pa.record_batch({"step": pa.array([1])}), pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as stream:
+        stream.write_batch(batch)
+    return sink.getvalue().to_pybytes()
+
+
 @pytest.mark.parametrize(
     "damaged",
     [
-        frames.drafts(30, label=b"\x01\x00"),
-        frames.drafts(30, feature=b"abc"),
+        frames.m.Drafts(30, frames.drafts(2).batch),
+        frames.m.Drafts(3, b"abc"),
+        frames.m.Drafts(30, frames.drafts(30).batch[:-300]),
+        frames.m.Drafts(1, other_columns()),
         frames.calibration(frames.sums_of(np.random.default_rng(0)), position=[0]),
         frames.m.Refit("adaptive", 0, 1, 100, 1.0, 0.5, [0.1, 0.2], [1], [1]),
         frames.request(1, tokens=1 << 40),
     ],
-    ids=["short column", "odd bytes", "unequal columns", "unequal vectors", "too large"],
+    ids=[
+        *("too few slots", "no stream", "cut short", "other columns"),
+        *("unequal columns", "unequal vectors", "too large"),
+    ],
 )
 def test_a_damaged_frame_becomes_an_event_and_the_rest_is_recorded(database, damaged):
     run = new_run_id()
@@ -359,7 +373,9 @@ def test_a_full_disk_stops_recording_and_keeps_what_was_recorded(small_disk):
     rng = np.random.default_rng(0)
 
     def drafts(number):
-        return envelopes([frames.drafts(4000, feature=rng.random(4000, "f4").tobytes())], run, number)[0]
+        return envelopes([frames.drafts(4000, features=frames.with_features(rng.random(4000)))], run, number)[
+            0
+        ]
 
     recorder.record(envelopes([frames.hello()], run)[0])
     with pytest.raises(RecorderError, match=r"takes no more rows .*No space left.* intact; free disk space"):

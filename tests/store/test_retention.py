@@ -27,11 +27,11 @@ def record(path, *ages, rows=3000, ended=True):
     rng = np.random.default_rng(0)
     with Recorder(path) as recorder:
         for run, age in zip(made, ages, strict=True):
-            noise = rng.random(rows, "f4").tobytes()
+            noise = rng.random(rows)
             sent = [
                 frames.hello(wall=1_780_000_000.0 - age * DAY),
                 *frames.whole_run()[1:-1],
-                frames.drafts(rows, feature=noise, survival=noise),
+                frames.drafts(rows, features=frames.with_features(noise), survival=noise),
                 frames.bye(),
             ]
             for envelope in frames.envelopes(sent if ended else sent[:-1], run):

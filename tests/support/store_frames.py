@@ -3,6 +3,7 @@
 import numpy as np
 
 from avlab.store.ids import new_run_id
+from avlab.wire import draft_rows
 from avlab.wire import messages as m
 
 K = 3
@@ -22,6 +23,7 @@ def hello(**changes) -> m.Hello:
         "K": K,
         "code": "unknown",
         "machine": {"cores": 2},
+        "features": ["max_log_odds", "head_log_odds"],
     }
     return m.Hello(**(fields | changes))
 
@@ -106,23 +108,29 @@ def calibration(sums: np.ndarray, source: str = "online", block: int = 0, window
 
 
 def drafts(rows: int, first_step: int = 0, block: int = 0, **changes) -> m.Drafts:
-    """Draft slots of one request, K a step; labels go 1, 0, censored; the estimate of the last is NaN."""
+    """Draft slots of one request, K a step; labels go 1, 0, censored; the estimate of the last is NaN.
+
+    `changes` replace columns. Without a confidence head: the second feature is nan.
+    """
     slot = np.arange(rows)
     label = np.array([1, 0, -1], "i1")[slot % K]
     fields = {
-        "block": block,
-        "rows": rows,
-        "step": (first_step + slot // K).astype("<i8").tobytes(),
-        "request": np.full(rows, 7, "<i4").tobytes(),
-        "position": (slot % K).astype("i1").tobytes(),
-        "feature": (slot / 8).astype("<f4").tobytes(),
-        "estimate": np.where(slot == rows - 1, np.nan, 0.75).astype("<f4").tobytes(),
-        "survival": np.full(rows, 0.5, "<f4").tobytes(),
-        "head": np.full(rows, np.nan, "<f4").tobytes(),
-        "admitted": (label >= 0).astype("i1").tobytes(),
-        "label": label.tobytes(),
+        "block": np.full(rows, block),
+        "step": first_step + slot // K,
+        "request": np.full(rows, 7),
+        "position": slot % K,
+        "features": with_features(slot / 8),
+        "estimate": np.where(slot == rows - 1, np.nan, 0.75),
+        "survival": np.full(rows, 0.5),
+        "admitted": label >= 0,
+        "label": label,
     }
-    return m.Drafts(**(fields | changes))
+    return m.Drafts(rows, draft_rows.pack(fields | changes))
+
+
+def with_features(max_log_odds: np.ndarray) -> np.ndarray:
+    """The features of slots without a confidence head, [N, 2]."""
+    return np.stack([max_log_odds, np.full(len(max_log_odds), np.nan)], axis=1)
 
 
 def request(number: int, tokens: int = 21, first: float = 1.0, last: float = 3.0, **changes) -> m.RequestDone:

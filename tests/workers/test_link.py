@@ -21,7 +21,7 @@ def event(text):
 
 
 def drafts(rows):
-    return m.Drafts(0, rows, *[bytes(rows * width) for width in (8, 4, 1, 4, 4, 4, 4, 1, 1)])
+    return m.Drafts(rows, bytes(31 * rows))
 
 
 class Memory:
@@ -163,7 +163,7 @@ def test_a_recorder_that_recovers_gets_everything(address):
 
 
 def test_raw_slots_give_way_and_are_counted_while_steps_are_kept(address):
-    outbox = Outbox(address, RUN, drafts_bytes=10 * link.DRAFT_BYTES * 1000)
+    outbox = Outbox(address, RUN, drafts_bytes=10 * 31 * 1000)
     outbox.put(HELLO)
     begin = time.monotonic()
     for number in range(100):  # no lab is there

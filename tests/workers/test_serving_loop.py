@@ -4,10 +4,12 @@ import threading
 import time
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from serving_loop import Wire, quick, serve, until  # noqa: F401  (quick is a fixture)
 from stand_in_engine import CONTEXT, K, Words
 
+from avlab.wire import draft_rows
 from avlab.wire import messages as m
 from avlab.workers import reporting, serving
 from avlab.workers.serving import ServingError, request_seed
@@ -33,8 +35,9 @@ def test_what_is_reported_adds_up():
     assert (scheduled >= labelled).all() and (labelled >= accepted).all() and labelled[0] > 100
 
     rows = sum(frame.rows for frame in wire.of(m.Drafts))
-    label = np.concatenate([np.frombuffer(frame.label, "i1") for frame in wire.of(m.Drafts)])
-    admitted = np.concatenate([np.frombuffer(frame.admitted, "i1") for frame in wire.of(m.Drafts)])
+    slots = pa.concat_tables([draft_rows.unpack(frame.batch, frame.rows) for frame in wire.of(m.Drafts)])
+    label = np.array([-1 if label is None else label for label in slots["label"].to_pylist()])
+    admitted = np.array(slots["admitted"])
     assert rows == scheduled.sum() == len(label)
     assert (label >= 0).sum() == labelled.sum() and (label == 1).sum() == accepted.sum()
     assert admitted.sum() == sum(sum(step.admitted) for step in steps)
