@@ -144,9 +144,9 @@ def test_against_a_library_of_always_valid_inference():
 def test_the_fixed_sample_interval_is_students():
     x = np.random.default_rng(18).normal(0.1, 0.2, 12)
     expected = stats.t.interval(0.95, 11, loc=x.mean(), scale=x.std(ddof=1) / np.sqrt(12))
-    assert s.fixed_sample(x) == pytest.approx(expected, abs=1e-6)
+    assert s.fixed_sample(x) == pytest.approx(expected, abs=1e-9)
     for freedom in (1, 2, 5, 400):
-        assert s.student_quantile(freedom, 0.975) == pytest.approx(stats.t.ppf(0.975, freedom), rel=1e-4)
+        assert s.student_quantile(freedom, 0.975) == pytest.approx(stats.t.ppf(0.975, freedom), rel=1e-9)
 
 
 def test_one_wild_block_does_not_undo_an_experiment():
