@@ -11,7 +11,7 @@ from avlab.engine import noise
 from avlab.engine.cache import KVCache
 from avlab.engine.drafters.base import Drafter, DraftInput, Drafts
 from avlab.engine.plan import StepPlan, plan_step
-from avlab.engine.report import Slots, StepReport, Stopwatch
+from avlab.engine.report import Observer, Slots, StepReport, Stopwatch
 from avlab.engine.request import Finished, Request, Sequence, check
 from avlab.engine.sampler import speculative_sample
 from avlab.engine.target import Target
@@ -50,7 +50,11 @@ class EngineConfig:
 
 
 class Engine:
-    """Serves requests with one target, at most one drafter and one policy, which may be switched between two steps."""
+    """Serves requests with one target, at most one drafter and one policy, which may be switched between two steps.
+
+    uniforms: the source of every draw. observer: is handed each step's report with what the step sampled from; it may
+    be set between two steps, and costs nothing where there is none.
+    """
 
     def __init__(
         self,
@@ -60,6 +64,7 @@ class Engine:
         config: EngineConfig,
         arm: Arm,
         cache: KVCache | None = None,
+        uniforms: noise.Uniforms = noise.uniforms,
     ):
         self.target, self.drafter, self.costs, self.config = target, drafter, costs, config
         self.K = drafter.K if drafter else 0
@@ -73,9 +78,9 @@ class Engine:
         self.policies: dict[str, Policy] = {}
         self.measured: MeasuredCosts | None = None  # from the first arm on that decides by them
         self.clock = time.monotonic
-        self.uniforms = noise.uniforms
+        self.uniforms = uniforms
         self.step_number = 0
-        self.keeps_distributions = False  # in its reports, for a reader who wants to see them
+        self.observer: Observer | None = None
         self.set_policy(arm)
 
     # ---- between steps ----------------------------------------------------------------------------------------
@@ -136,9 +141,9 @@ class Engine:
         if not self.sequences:
             return report
         self.step_number += 1
-        watch = Stopwatch(report.ms, self.target.device)
-        prefill = self.config.prefill_tokens(self.K)
-        plan = plan_step(self.sequences, self.K, self.room, prefill, self.target.device)
+        device, prefill = self.target.device, self.config.prefill_tokens(self.K)
+        watch = Stopwatch(report.ms, device)
+        plan = plan_step(self.sequences, self.K, self.room, prefill, device, self.uniforms)
         offer, N = plan.offer, len(plan.sequences)
 
         # decide: depth, budget and exploration, from what earlier steps and coins say; no draft exists yet
@@ -173,7 +178,6 @@ class Engine:
         self.states[[s.slot for s in plan.sequences]] = states[self._tensor(last)]
         drawn = drafts.tokens.cpu().numpy() if drafts else np.zeros((len(plan.ready), 0), dtype=np.int64)
         limit = self._extend(report, plan, accepted, own, drawn)
-        report.distributions = (drafts, logits) if self.keeps_distributions else None
         watch.lap("sample")
 
         # observe: labels through the first rejection, not past what was admitted or what was emitted
@@ -195,6 +199,8 @@ class Engine:
                 report.ms["sample"] + report.ms["decide"],
             )
             self.measured.observe(len(plan.ready), depth, report.target_tokens, draft, verify, other)
+        if self.observer:
+            self.observer(report, drafts, logits)
         return report
 
     def _admit_requests(self) -> None:

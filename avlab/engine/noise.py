@@ -6,10 +6,20 @@ fresh noise. (Noise keyed by position instead was a real fault in a serving engi
 The mixing function is the finaliser of SplitMix64 (Steele, Lea, Flood 2014), applied twice.
 """
 
+from typing import Protocol
+
 import numpy as np
 
 DRAFT, ACCEPT, TOKEN, COIN = range(4)
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+class Uniforms(Protocol):
+    """A source of draws: `uniforms`, or one with a fault that an audit looks for."""
+
+    def __call__(self, seeds: np.ndarray, stream: int, counters: np.ndarray, width: int) -> np.ndarray:
+        """Uniforms in [0, 1), float64 [B, width], for requests with these seeds [B] at these draw counters [B]."""
+        ...
 
 
 def _mix(x: np.ndarray) -> np.ndarray:

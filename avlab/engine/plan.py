@@ -57,7 +57,14 @@ class StepPlan:
         return tokens, counts, wanted
 
 
-def plan_step(held: list[Sequence], K: int, room: int, prefill: int, device: torch.device) -> StepPlan:
+def plan_step(
+    held: list[Sequence],
+    K: int,
+    room: int,
+    prefill: int,
+    device: torch.device,
+    uniforms: noise.Uniforms = noise.uniforms,
+) -> StepPlan:
     """Plan a step over the sequences that hold a slot.
 
     room: tokens a request may fill, prompt included. prefill: prompt tokens that the step computes at most.
@@ -86,7 +93,7 @@ def plan_step(held: list[Sequence], K: int, room: int, prefill: int, device: tor
         offer=Offer(
             scheduled=np.maximum(np.array(most, dtype=np.int64), 0),
             earlier=np.array([sequences[i].earlier for i in ready]).reshape(len(ready), K),
-            coins=noise.uniforms(seeds[ready], noise.COIN, counters[ready], 1)[:, 0],
+            coins=uniforms(seeds[ready], noise.COIN, counters[ready], 1)[:, 0],
             requests=len(ready),
             emitting=len(emitting),
             other_tokens=len(ready) + sum(chunks),

@@ -1,6 +1,7 @@
 """What a step says of itself: the report, its raw draft slots, and the stopwatch that fills its ledger."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -33,10 +34,7 @@ class Slots:
 
 @dataclass(slots=True)
 class StepReport:
-    """Everything one step did. Milliseconds by phase; vectors by position have K entries.
-
-    distributions: what was sampled from, drafts and logits [rows, V], only where the engine was told to keep them.
-    """
+    """Everything one step did. Milliseconds by phase; vectors by position have K entries."""
 
     step: int
     arm: str
@@ -52,8 +50,11 @@ class StepReport:
     emitted: list[tuple[Request, list[int]]] = field(default_factory=list)
     finished: list[Finished] = field(default_factory=list)
     refit: Refit | None = None
-    distributions: tuple[Drafts | None, torch.Tensor] | None = None
     ms: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
+
+
+# Is handed a step's report, its drafts if it made any, and the logits of the rows it sampled from, [rows, V].
+Observer = Callable[[StepReport, Drafts | None, torch.Tensor], None]
 
 
 class Stopwatch:

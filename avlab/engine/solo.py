@@ -4,22 +4,27 @@ Nothing of it reaches them: it has a cache slot and noise of its own, and teache
 """
 
 from collections import deque
-from typing import Any
+from typing import TYPE_CHECKING
 
 from avlab.engine.request import Finished, Request
 from avlab.policies.admission import Untaught
 from avlab.policies.arm import Arm
 
+if TYPE_CHECKING:  # importing these imports torch
+    from avlab.engine.engine import Engine
+    from avlab.engine.report import Observer, StepReport
+
 
 class Solo:
     """Serves one request under an arm, between two steps of an engine's own service, until `close`.
 
-    Raises RequestError or PolicyError, and leaves the engine as it was, when that cannot be.
+    observer: is handed each of its steps. Raises RequestError or PolicyError, and leaves the engine as it was, when
+    that cannot be.
     """
 
-    def __init__(self, engine: Any, request: Request, arm: Arm):
+    def __init__(self, engine: "Engine", request: Request, arm: Arm, observer: "Observer | None" = None):
         self.engine, self.request = engine, request
-        self._held = engine.sequences, engine.queue, engine.policy
+        self._held = engine.sequences, engine.queue, engine.policy, engine.observer
         engine.sequences, engine.queue = [], deque()
         try:
             engine.set_policy(arm)
@@ -28,9 +33,9 @@ class Solo:
         except BaseException:
             self._bring_back()
             raise
-        engine.keeps_distributions = True
+        engine.observer = observer
 
-    def step(self) -> Any:
+    def step(self) -> "StepReport":
         """One step of the engine, which holds only this request; its report."""
         return self.engine.step()
 
@@ -41,5 +46,5 @@ class Solo:
         return cancelled
 
     def _bring_back(self) -> None:
-        engine, engine.keeps_distributions = self.engine, False
-        engine.sequences, engine.queue, engine.policy = self._held
+        engine = self.engine
+        engine.sequences, engine.queue, engine.policy, engine.observer = self._held

@@ -2,13 +2,19 @@
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from avlab.engine.request import Finished, Request, RequestError
 from avlab.engine.solo import Solo
 from avlab.policies.arm import Arm
 from avlab.wire import messages as m
 from avlab.workers.slots import tokens_frame
+
+if TYPE_CHECKING:  # importing these imports torch
+    from torch import Tensor
+
+    from avlab.engine.drafters.base import Drafts
+    from avlab.engine.report import StepReport
 
 PATIENCE = 30.0  # seconds without a word from the page, after which a generation is ended
 ROLES = ("system", "user", "assistant")
@@ -44,7 +50,8 @@ class Generation:
             kind=m.PLAYGROUND,
             arrival=engine.clock(),
         )
-        self._solo = Solo(engine, self.request, Arm.parse(command.arm) if command.arm else arm)
+        arm = Arm.parse(command.arm) if command.arm else arm
+        self._solo = Solo(engine, self.request, arm, self._show)
         self._text, self._put, self._stream = text, put, text.stream()
         self._due: float = 1 if command.step_by_step else float("inf")
         self._heard = time.monotonic()
@@ -76,14 +83,16 @@ class Generation:
         """For the reader to ask for another step."""
         return self._due <= 0
 
-    def step(self) -> Any:
+    def step(self) -> "StepReport":
         """One step of the engine; its report. A step that only read some of the prompt counts for nothing."""
         report = self._solo.step()
-        if report.emitted:
-            self._due -= 1
-            self._put(tokens_frame(report, self.request, self._text, self._stream))
         self.finished = report.finished[0] if report.finished else None
         return report
+
+    def _show(self, report: "StepReport", drafts: "Drafts | None", logits: "Tensor") -> None:
+        if report.emitted:
+            self._due -= 1
+            self._put(tokens_frame(report, drafts, logits, self.request, self._text, self._stream))
 
     def close(self) -> Finished | None:
         """Bring the workload back; how the generation ended, None if it was cut short before it began."""

@@ -1,6 +1,6 @@
 """What the playground shows of a step: every slot with its fate, and the tops of the distributions behind it."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -8,34 +8,65 @@ from avlab.engine.request import Request
 from avlab.speculation.sampling import residual, target_distribution
 from avlab.wire import messages as m
 
+if TYPE_CHECKING:  # importing these imports torch
+    from torch import Tensor
+
+    from avlab.engine.drafters.base import Drafts
+    from avlab.engine.report import StepReport
+
 TOP = 8  # tokens of a distribution that are shown
 HALF = "\ufffd"  # how a decoder shows a part of a character
 
 
-def tokens_frame(report: Any, request: Request, text: Any, stream: Any) -> m.Tokens:
-    """A step of the only request in service as a frame. The report must have kept its distributions.
+class Pieces(Protocol):
+    """Names tokens."""
 
-    stream: this request's decoder, which has taken every token so far; it takes this step's.
+    def piece(self, token: int) -> str:
+        """The text of a token by itself."""
+        ...
+
+
+class Stream(Protocol):
+    """Decodes one request's tokens as they come."""
+
+    def add(self, token: int) -> str:
+        """The text that the token completes."""
+        ...
+
+
+def tokens_frame(
+    report: "StepReport",
+    drafts: "Drafts | None",
+    logits: "Tensor",
+    request: Request,
+    text: Pieces,
+    stream: Stream,
+) -> m.Tokens:
+    """A step of the only request in service as a frame.
+
+    drafts, logits: what the step sampled from, as the engine's observer is handed them. stream: this request's decoder,
+    which has taken every token so far; it takes this step's.
     """
     new = report.emitted[0][1] if report.emitted else []
-    drafts, logits = report.distributions
     slots = report.slots
     scheduled, admitted, accepted = (
         (int(slots.scheduled[0]), int(slots.admitted[0]), int(slots.accepted[0])) if slots else (0, 0, 0)
     )
-    p = target_distribution(_array(logits), request.temperature, request.top_k, request.top_p)  # [rows, V]
-    q = _draft_rows(drafts, p.shape[-1])[:scheduled]  # [scheduled, V]
+    rows = logits.double().cpu().numpy()
+    p = target_distribution(rows, request.temperature, request.top_k, request.top_p)  # [rows, V]
+    q = drafts.over(p.shape[-1]) if drafts else p[:0]  # [depth, V]
+    drawn = drafts.tokens[0].tolist() if drafts else []
     ended = len(new) == accepted  # by an end-of-text among the drafts: nothing was drawn behind it
     fates = [_fate(k, accepted, admitted, ended) for k in range(scheduled)]
     estimate = None if not slots or slots.estimate is None else slots.estimate[0]
     survival = None if estimate is None else np.cumprod(estimate)
     draft = [
         m.Slot(
-            token=int(slots.tokens[0, k]),
-            text=text.piece(int(slots.tokens[0, k])),
+            token=drawn[k],
+            text=text.piece(drawn[k]),
             fate=fate,
-            q=float(q[k][slots.tokens[0, k]]),
-            p=float(p[k][slots.tokens[0, k]]) if k < admitted else None,
+            q=float(q[k][drawn[k]]),
+            p=float(p[k][drawn[k]]) if k < admitted else None,
             estimate=None if estimate is None else float(estimate[k]),
             survival=None if survival is None else float(survival[k]),
             draft_top=_top(q[k], text),
@@ -76,27 +107,7 @@ def _fate(k: int, accepted: int, admitted: int, ended: bool) -> str:
     return "rejected" if k == accepted and not ended else "behind"
 
 
-def _array(values: Any) -> np.ndarray:
-    """A tensor of any device and dtype, or an array, as a float64 array."""
-    return np.asarray(values.double().cpu() if hasattr(values, "cpu") else values, dtype=np.float64)
-
-
-def _draft_rows(drafts: Any, V: int) -> np.ndarray:
-    """The only request's draft distributions over the target's vocabulary, [depth, V]; certain drafts are one-hot."""
-    if drafts is None:
-        return np.zeros((0, V))
-    tokens = np.asarray(_array(drafts.tokens)[0], dtype=np.int64)
-    rows = np.zeros((len(tokens), V))
-    if drafts.rows is None:
-        rows[np.arange(len(tokens)), tokens] = 1.0
-    elif drafts.vocabulary is None:
-        rows[:] = _array(drafts.rows)[0]
-    else:
-        rows[:, np.asarray(_array(drafts.vocabulary.ids), dtype=np.int64)] = _array(drafts.rows)[0]
-    return rows
-
-
-def _top(distribution: np.ndarray, text: Any) -> list[m.Choice]:
+def _top(distribution: np.ndarray, text: Pieces) -> list[m.Choice]:
     """The most likely tokens, most likely first; none that cannot be drawn."""
     order = np.argsort(-distribution, kind="stable")[:TOP]
     return [
@@ -106,7 +117,7 @@ def _top(distribution: np.ndarray, text: Any) -> list[m.Choice]:
     ]
 
 
-def _shown(token: int, text: Any, stream: Any) -> str:
+def _shown(token: int, text: Pieces, stream: Stream) -> str:
     """The text that a token completes; special tokens by name; nothing for a part of a character."""
     completed, alone = stream.add(token), text.piece(token)
     return completed or ("" if HALF in alone else alone)

@@ -44,12 +44,14 @@ def alone(**settings):
 
 
 def generate(engine, request, arm):
-    """Serve a request alone to its end: its reports."""
-    solo, reports = Solo(engine, request, Arm.parse(arm)), []
-    while not reports or not reports[-1].finished:
-        reports.append(solo.step())
+    """Serve a request alone to its end: what its observer was handed, (report, drafts, logits) a step."""
+    seen = []
+    solo = Solo(engine, request, Arm.parse(arm), lambda *step: seen.append(step))
+    while not seen or not seen[-1][0].finished:
+        assert solo.step() is seen[-1][0]
     solo.close()
-    return reports
+    assert engine.observer is None
+    return seen
 
 
 @pytest.mark.parametrize("drafter", ["block", "llama"])
@@ -87,15 +89,15 @@ def test_it_gets_what_it_would_get_on_an_engine_of_its_own_and_what_is_shown_add
         busy.add(request)
     for _ in range(6):
         busy.step()
-    reports = generate(busy, alone(**settings), arm)
+    observed = generate(busy, alone(**settings), arm)
     own = make_engine(models["target"], "block", models["block"], arm)
     finished, _ = serve(own, [alone(**settings)])
-    emitted = [token for report in reports for _, tokens in report.emitted for token in tokens]
+    emitted = [token for report, *_ in observed for _, tokens in report.emitted for token in tokens]
     assert emitted == outputs(finished)[-1]
 
     seen = set()
-    for report in reports:
-        frame = tokens_frame(report, alone(**settings), TEXT, SimpleNamespace(add=lambda token: ""))
+    for step in observed:
+        frame = tokens_frame(*step, alone(**settings), TEXT, SimpleNamespace(add=lambda token: ""))
         seen |= {slot.fate for slot in frame.draft} | set(frame.fates)
         assert frame.tokens == [slot.token for slot in frame.draft if slot.fate == "accepted"] + [
             frame.own.token
@@ -132,7 +134,7 @@ def test_one_that_cannot_be_served_leaves_the_engine_as_it_was(models):
     ):
         with pytest.raises(error):
             Solo(engine, request, Arm.parse(arm))
-        assert engine.running == 6 and str(engine.policy.arm) == "adaptive" and not engine.keeps_distributions
+        assert engine.running == 6 and str(engine.policy.arm) == "adaptive" and engine.observer is None
     with pytest.raises(RequestError, match="The playground asks for 0 new tokens"):
         Solo(engine, Request(-1, [1], 0), Arm("none"))
 

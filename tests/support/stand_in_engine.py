@@ -23,7 +23,7 @@ class StandInEngine:
         self.costs = CostTable(np.full(slots + 1, 1.0), 10.0 + np.maximum(tokens - 8, 0.0))
         self.queue, self.sequences, self.policies, self.slots = deque(), [], {}, slots
         self.clock, self.step_number, self.draw = None, 0, np.random.default_rng(0)
-        self.mean_estimate, self.keeps_distributions = np.ones(K), False
+        self.mean_estimate, self.observer = np.ones(K), None
         self.set_policy(arm)
 
     running = property(lambda self: len(self.sequences))
@@ -82,7 +82,6 @@ class StandInEngine:
             step=self.step_number, running=B, waiting=self.waiting, emitting=B, prompt_tokens=0,
             target_tokens=B + int(admission.admitted.sum()), drafted=depth, tokens=int(accepted.sum()) + B,
             admission=admission, slots=None, finished=[], refit=None, emitted=[],
-            distributions=distributions(admission.admitted, depth) if self.keeps_distributions else None,
             ms={"draft": 1.0, "verify": 8.0, "sample": 0.5, "decide": 0.25},
         )  # fmt: skip
         if depth:
@@ -108,16 +107,20 @@ class StandInEngine:
                 report.finished.append(Finished(s, "length"))
         report.refit = self.policy.end_step()
         self.step_number += 1
+        if self.observer:
+            self.observer(report, *distributions(admission.admitted, depth))
         return report
 
 
 def distributions(admitted, depth):
     """Of the first request, drafts and logits over ten tokens, of which token 7 is the likeliest."""
-    logits = np.log1p(np.arange(10.0)[None] % 8).repeat(admitted[0] + 1, 0)
-    rows = np.exp(logits[:1])[None].repeat(depth, 1)
-    drafts = SimpleNamespace(
-        tokens=np.full((1, depth), 7), rows=rows / rows.sum(-1, keepdims=True), vocabulary=None
-    )
+    import torch  # late: a worker that nobody observes starts without it
+
+    from avlab.engine.drafters.base import Drafts
+
+    logits = torch.log1p(torch.arange(10.0) % 8).repeat(admitted[0] + 1, 1)
+    q = logits[:1].softmax(1).repeat(depth, 1)[None]
+    drafts = Drafts(torch.full((1, depth), 7), q, None, np.full((1, depth), np.nan))
     return drafts if depth else None, logits
 
 

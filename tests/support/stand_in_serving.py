@@ -87,7 +87,6 @@ class Engine(StandInEngine):
             step=self.step_number, running=B, waiting=self.waiting, emitting=B, prompt_tokens=0,
             target_tokens=tokens, drafted=depth, tokens=int(accepted.sum()) + B, admission=admission, slots=None,
             finished=[], refit=None, emitted=[],
-            distributions=distributions(admission.admitted, depth) if self.keeps_distributions else None,
             ms={"draft": draft, "verify": verify * self.draw.uniform(0.97, 1.08), "sample": 1.2, "decide": 0.4},
         )  # fmt: skip
         if depth:
@@ -112,6 +111,8 @@ class Engine(StandInEngine):
                 report.finished.append(Finished(s, "length"))
         report.refit = self.policy.end_step()
         self.step_number += 1
+        if self.observer:
+            self.observer(report, *distributions(admission.admitted, depth))
         return report
 
 

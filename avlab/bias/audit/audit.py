@@ -84,9 +84,8 @@ class Audit:
         drafter.share(self.shared)
         costs = step_costs(np.full((TOGETHER, drafter.K), 0.5))
         stands_in = cast(Target, self.shared)  # for all that a step asks of a target
-        self.engine = Engine(
-            stands_in, drafter, costs, EngineConfig(max_num_seqs=TOGETHER), Arm("none"), cache
-        )
+        config = EngineConfig(max_num_seqs=TOGETHER)
+        self.engine = Engine(stands_in, drafter, costs, config, Arm("none"), cache, rule.uniforms)
         install(rule, self.engine, drafter)
         self.earlier = self._earlier()
         if isinstance(

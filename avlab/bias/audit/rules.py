@@ -61,6 +61,11 @@ class AuditRule:
         return None
 
     @property
+    def uniforms(self) -> noise.Uniforms:
+        """The source of the engine's draws under this rule."""
+        return recovered_shares_noise if self.kind == "noise" else noise.uniforms
+
+    @property
     def label(self) -> str:
         """How the rule is named wherever its runs appear."""
         return self.text if self.sound else f"UNSOUND {self.text}"
@@ -96,7 +101,6 @@ def install(rule: AuditRule, engine: Engine, drafter: WatchedDrafter) -> None:
         engine.set_policy(Arm("fixed", k=engine.K))
         marked: Any = engine.policy
         marked.arm = rule.label
-        engine.uniforms = _correction_shares_noise
     else:
         policy: Any = ByRow(rule, drafter) if rule.kind != "budget" else ByBudget(rule, drafter)
         engine.policy = policy
@@ -173,6 +177,6 @@ def scores(kind: str, drafter: WatchedDrafter, head: np.ndarray | None) -> np.nd
     return score.double().cpu().numpy()
 
 
-def _correction_shares_noise(seeds, stream: int, counters, width: int) -> np.ndarray:
+def recovered_shares_noise(seeds: np.ndarray, stream: int, counters: np.ndarray, width: int) -> np.ndarray:
     """UNSOUND: the target's token is drawn with the noise of the step's first draft token."""
     return noise.uniforms(seeds, noise.DRAFT if stream == noise.TOKEN else stream, counters, width)

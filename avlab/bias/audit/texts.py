@@ -10,6 +10,7 @@ from avlab.bias.audit.audit import step_costs
 from avlab.bias.audit.rules import AuditError, AuditRule, install
 from avlab.bias.audit.shared import WatchedDrafter
 from avlab.bias.texts import Texts, repetition
+from avlab.engine.drafters.base import Drafts
 from avlab.engine.engine import Engine, EngineConfig
 from avlab.engine.report import StepReport
 from avlab.engine.request import Request
@@ -42,14 +43,10 @@ class Answers:
                 f"The rule {rule.text} has a cost that is set for one prompt: take maximum:t, drawn:t, or another."
             )
         K, self.temperature = drafter.K, temperature
-        self.engine = Engine(
-            target,
-            drafter,
-            step_costs(np.full((SLOTS, K), 0.5)),
-            EngineConfig(max_num_seqs=SLOTS),
-            Arm("none"),
-        )
-        self.engine.keeps_distributions = True
+        costs = step_costs(np.full((SLOTS, K), 0.5))
+        config = EngineConfig(max_num_seqs=SLOTS)
+        self.engine = Engine(target, drafter, costs, config, Arm("none"), uniforms=rule.uniforms)
+        self.engine.observer = self._listen
         install(rule, self.engine, drafter)
         for number, tokens in enumerate(prompts):
             self.engine.add(Request(number, tokens, max_new_tokens, temperature, seed=seed << 32 | number))
@@ -60,19 +57,16 @@ class Answers:
         """Serve every request; yields how many have ended, after each step."""
         ended = 0
         while self.engine.queue or self.engine.sequences:
-            report = self.engine.step()
-            self._listen(report)
-            ended += len(report.finished)
+            ended += len(self.engine.step().finished)
             yield ended
 
     @torch.inference_mode()
-    def _listen(self, report: StepReport) -> None:
+    def _listen(self, report: StepReport, drafts: Drafts | None, logits: Tensor) -> None:
         """Add up what the target's rows say of the tokens that came from them."""
         if not report.emitted:
             return
-        assert report.distributions is not None
         rows, requests, tokens = emitting_rows(report)
-        log_p, entropy = surprise(report.distributions[1][rows], tokens, self.temperature)
+        log_p, entropy = surprise(logits[rows], tokens, self.temperature)
         np.add.at(self.said, requests, np.stack([log_p, entropy], 1))
         for request, new in report.emitted:
             self.tokens[request.id] += new

@@ -45,6 +45,17 @@ class Drafts:
     head: np.ndarray | None = None
     feature_ms: float = 0.0
 
+    def over(self, V: int, request: int = 0) -> np.ndarray:
+        """A request's draft distributions over the target's V tokens, [depth, V] float64; one-hot where certain."""
+        tokens = self.tokens[request].cpu().numpy()
+        q = np.zeros((len(tokens), V))
+        if self.rows is None:
+            q[np.arange(len(tokens)), tokens] = 1.0
+        else:
+            ids = slice(None) if self.vocabulary is None else self.vocabulary.ids.cpu().numpy()
+            q[:, ids] = self.rows[request].double().cpu().numpy()
+        return q
+
     def widen(self, K: int) -> "Drafts":
         """These drafts with feature and head [B, K], nan behind what was drafted."""
         behind = ((0, 0), (0, K - self.feature.shape[1]))
