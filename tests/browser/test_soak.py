@@ -11,7 +11,7 @@ import psutil
 import pytest
 from conftest import PATIENCE
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.long]
 
 HOUR = os.environ.get("AVLAB_SOAK_SECONDS")
 SECONDS = float(HOUR or 180)

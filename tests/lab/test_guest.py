@@ -31,7 +31,7 @@ QUICK = (
     "4",
 )
 LAB = (
-    "import sys, time; from avlab.lab import Lab; lab = Lab(sys.argv[1], command=sys.argv[2:]); "
+    "import sys, time; from avlab.lab.lab import Lab; lab = Lab(sys.argv[1], command=sys.argv[2:]); "
     "print('open', flush=True); time.sleep(600)"
 )
 SLEEPER = (
