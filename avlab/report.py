@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
 from avlab.experiments.analysis import analyse
-from avlab.experiments.frontier import analyse_frontier
+from avlab.experiments.frontier_analysis import analyse_frontier
 from avlab.experiments.plan import DESIGNS
 from avlab.experiments.words import (
     RATIO,

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from avlab.config import RunConfig
-from avlab.experiments.frontier import make_frontier
+from avlab.experiments.frontier_plan import make_frontier
 from avlab.experiments.plan import make_plan
 from avlab.lab.lab import Lab
 from avlab.lab.supervisor import WorkerError

@@ -3,7 +3,8 @@
 import streamlit as st
 
 from avlab import formats
-from avlab.experiments.frontier import PUBLISHED, analyse_frontier, read_frontier, scaled, shared_loads
+from avlab.experiments.frontier_analysis import analyse_frontier
+from avlab.experiments.published import PUBLISHED, read_frontier, scaled, shared_loads
 from avlab.experiments.words import requests
 from avlab.figures import frontier
 from avlab.store import queries

@@ -28,7 +28,7 @@ def make() -> Any:
 
 
 def _frontier(own: dict[str, Any], settings: dict[str, Any], as_json: bool) -> None:
-    from avlab.experiments.frontier import make_frontier
+    from avlab.experiments.frontier_plan import make_frontier
 
     slo, fresh = objective(own.pop("slo")), own.pop("fresh")
     try:
@@ -69,7 +69,7 @@ def _rest(config: RunConfig, plan: Any) -> tuple[list[str], Any]:
     """Earlier runs of this frontier, and the plan for what they lack (None if nothing)."""
     import msgspec
 
-    from avlab.experiments import frontier
+    from avlab.experiments import frontier_plan
     from avlab.lab.owner import ask
     from avlab.lab.reach import here_or_there
     from avlab.store.database import connect_reader
@@ -84,8 +84,8 @@ def _rest(config: RunConfig, plan: Any) -> tuple[list[str], Any]:
         except StoreError:  # no file yet, or one from before there were experiments
             return [], plan
         with con:
-            runs = frontier.earlier_runs(con, config, plan)
-            return runs, frontier.missing(con, runs, plan)
+            runs = frontier_plan.earlier_runs(con, config, plan)
+            return runs, frontier_plan.missing(con, runs, plan)
 
     def asked() -> tuple[list[str], Any]:
         plain = {"config": config.model_dump(mode="json"), "experiment": msgspec.to_builtins(plan)}
@@ -96,7 +96,7 @@ def _rest(config: RunConfig, plan: Any) -> tuple[list[str], Any]:
 
 
 def _earlier(config: RunConfig, run: str, slo: tuple[str, float] | None) -> dict[str, Any]:
-    from avlab.experiments.frontier import analyse_frontier
+    from avlab.experiments.frontier_analysis import analyse_frontier
     from avlab.lab.owner import ask
     from avlab.lab.reach import here_or_there
     from avlab.store.database import connect_reader

@@ -5,7 +5,7 @@ from typing import Any
 import duckdb
 
 from avlab.experiments.analysis import analyse
-from avlab.experiments.frontier import analyse_frontier
+from avlab.experiments.frontier_analysis import analyse_frontier
 from avlab.policies.arm import load_of
 from avlab.store import queries
 

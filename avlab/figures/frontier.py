@@ -23,7 +23,7 @@ BARS_WITHIN = 1.4  # of the largest value: how far an axis goes for a bar's sake
 def frontier(
     points: Points, published: Points = (), logarithmic: bool = False, live: bool = False
 ) -> go.Figure:
-    """Points as `experiments.frontier.points` gives them; published ones are drawn dotted, scaled to ours.
+    """Points as `frontier_analysis.points` gives them; published ones are drawn dotted, scaled to ours.
 
     logarithmic: both axes, on which scaling shifts a curve and leaves its shape. live: more points are to come.
     """

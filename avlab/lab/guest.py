@@ -77,7 +77,7 @@ class Remote:
 
     def _read(self, what: str, **more: Any) -> dict[str, Any]:
         from avlab.experiments.analysis import analyse
-        from avlab.experiments.frontier import analyse_frontier
+        from avlab.experiments.frontier_analysis import analyse_frontier
         from avlab.experiments.summary import summarise
         from avlab.store import queries
         from avlab.store.database import connect_reader

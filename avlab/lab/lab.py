@@ -16,8 +16,9 @@ import msgspec
 
 from avlab.config import RunConfig
 from avlab.errors import not_written
-from avlab.experiments import frontier
+from avlab.experiments import frontier_plan
 from avlab.experiments.analysis import analyse
+from avlab.experiments.frontier_analysis import analyse_frontier
 from avlab.experiments.summary import summarise
 from avlab.kinds import Config, make_config
 from avlab.lab.owner import Owner, OwnerError
@@ -182,15 +183,15 @@ class Lab:
     def frontier(self, run: str, slo: tuple[str, float] | None = None) -> dict:
         """What is known of the frontier that a run measures."""
         with self.database.cursor() as con:
-            return frontier.analyse_frontier(con, queries.find_run(con, run), slo)
+            return analyse_frontier(con, queries.find_run(con, run), slo)
 
     def plan_frontier(self, config: RunConfig | dict, experiment: m.Experiment | dict) -> dict:
         """What earlier runs leave to be done of a frontier: runs, and the plan for the rest (None if nothing is)."""
         checked = config if isinstance(config, RunConfig) else RunConfig.make(config)
         plan = msgspec.convert(experiment, m.Experiment) if isinstance(experiment, dict) else experiment
         with self.database.cursor() as con:
-            earlier = frontier.earlier_runs(con, checked, plan)
-            rest = frontier.missing(con, earlier, plan)
+            earlier = frontier_plan.earlier_runs(con, checked, plan)
+            rest = frontier_plan.missing(con, earlier, plan)
         return {"runs": earlier, "plan": None if rest is None else msgspec.to_builtins(rest)}
 
     def export(self, run: str, folder: str, form: str = "parquet") -> dict:

@@ -3,7 +3,7 @@
 import msgspec
 import streamlit as st
 
-from avlab.experiments.frontier import make_frontier
+from avlab.experiments.frontier_plan import make_frontier
 from avlab.experiments.plan import FRONTIER_ARMS, FRONTIER_LOADS
 from avlab.experiments.words import counted
 from avlab.store import queries

@@ -12,8 +12,11 @@ from places import ROOT, SUPPORT
 
 from avlab.commands.frontier import OPTIONS
 from avlab.config import ConfigError, RunConfig
-from avlab.experiments import frontier
+from avlab.experiments.frontier_analysis import analyse_frontier, dominates
+from avlab.experiments.frontier_plan import earlier_runs, make_frontier
+from avlab.experiments.frontier_words import best_by_load, sentences
 from avlab.experiments.plan import FRONTIER_ARMS, notes
+from avlab.experiments.published import PUBLISHED, FrontierFileError, read_frontier, scaled, shared_loads
 from avlab.experiments.words import LEDGER
 from avlab.figures import frontier as figures_frontier
 from avlab.lab.lab import Lab
@@ -31,7 +34,7 @@ SAID = ", by the values measured and without regard to their error"
 
 def plan(arms=("adaptive", "none"), **changes):
     config = RunConfig.make(policy="none", max_num_seqs=4, workload="code")
-    return frontier.make_frontier(config, arms, **(QUICK | changes))
+    return make_frontier(config, arms, **(QUICK | changes))
 
 
 def point(arm, load, tokens, users, p95=10.0):
@@ -76,7 +79,7 @@ def test_a_frontier_goes_on_where_it_was_stopped(tmp_path):
 
 def test_dominated_means_beaten_in_both(monkeypatch):
     points = [point("a", 1, 10, 10), point("b", 1, 9, 9), point("c", 1, 11, 5), point("d", 1, 10, 10)]
-    dominated = {p["arm"] for p in points if any(frontier.dominates(other, p) for other in points)}
+    dominated = {p["arm"] for p in points if any(dominates(other, p) for other in points)}
     assert dominated == {"b"}
 
 
@@ -84,15 +87,15 @@ def test_the_load_at_which_the_best_arm_within_a_limit_changes():
     cells = [point("a", n, 10, 9, 5.0 * n) for n in (1, 2, 4)] + [
         point("b", n, 8, 9, 2.0 * n) for n in (1, 2, 4)
     ]
-    text = frontier._within(cells, [1, 2, 4], ("p95_tpot_ms", 10.0))
+    text = best_by_load(cells, [1, 2, 4], ("p95_tpot_ms", 10.0))
     assert text == f"Fastest within p95_tpot_ms ≤ 10 ms{SAID}: a from 1 to 2 requests, b at 4 requests."
-    assert "no arm from 1 to 4 requests" in frontier._within(cells, [1, 2, 4], ("p95_tpot_ms", 1.0))
+    assert "no arm from 1 to 4 requests" in best_by_load(cells, [1, 2, 4], ("p95_tpot_ms", 1.0))
 
 
 def test_a_point_without_a_figure_is_neither_within_a_limit_nor_beyond_it():
     cells = [point("a", n, 10, 9, 5.0 if n > 1 else None) for n in (1, 2, 4)]
     cells += [point("b", n, 12, 9, None) for n in (1, 2, 4)]
-    text = frontier._within(cells, [1, 2, 4], ("p95_tpot_ms", 10.0))
+    text = best_by_load(cells, [1, 2, 4], ("p95_tpot_ms", 10.0))
     assert text == (
         f"Fastest within p95_tpot_ms ≤ 10 ms{SAID}: not measured at 1 request, a from 2 to 4 requests. Not measured "
         "for b with 2, 4 requests."
@@ -104,7 +107,7 @@ def told(*repeats):
         point("a", load, 10, 9) | {"dominated": load > 1, "repeats": n}
         for load, n in zip((1, 4), repeats, strict=True)
     ]
-    return frontier.sentences(cells)
+    return sentences(cells)
 
 
 def test_who_is_on_the_frontier_is_said_with_what_is_known_of_its_error():
@@ -118,7 +121,7 @@ def test_who_is_on_the_frontier_is_said_with_what_is_known_of_its_error():
     assert (
         told(3, 3)[1] == f"Who is on the frontier is told{SAID[1:]}: the bars tell how far it can be trusted."
     )
-    assert frontier.sentences([]) == []
+    assert sentences([]) == []
 
 
 def test_what_error_bars_need_is_said_beforehand():
@@ -157,8 +160,8 @@ def stored(tmp_path, *runs):
 def test_a_resumed_frontier_plans_what_was_asked_for_and_counts_the_rest_beside_it(tmp_path):
     """Two repeats asked for: one and two cells of the next, then a run without a cell, then one of the repeat left."""
     with stored(tmp_path, (2, (True, 4), (None, 2)), (1,), (1, (True, 4))) as (con, ids, config, whole):
-        assert frontier.earlier_runs(con, config, whole) == [ids[0], ids[2]]
-        first, none, last = (frontier.analyse_frontier(con, run) for run in ids)
+        assert earlier_runs(con, config, whole) == [ids[0], ids[2]]
+        first, none, last = (analyse_frontier(con, run) for run in ids)
     assert (first["cells"], first["planned"], first["beyond"]) == ([6, 4], 8, 0)
     assert (none["runs"], none["cells"], none["planned"], none["beyond"]) == (ids[:2], [4, 4], 8, 2)
     assert last["runs"] == [ids[0], ids[2]]
@@ -169,21 +172,21 @@ def test_a_resumed_frontier_plans_what_was_asked_for_and_counts_the_rest_beside_
 
 def test_cells_of_a_dropped_repeat_are_beyond_the_plan(tmp_path):
     with stored(tmp_path, (2, (False, 1), (True, 4), (None, 3))) as (con, ids, _, _):
-        answer = frontier.analyse_frontier(con, ids[0])
+        answer = analyse_frontier(con, ids[0])
     assert (answer["cells"], answer["planned"], answer["beyond"]) == ([7, 4], 8, 1)
     assert answer["sentences"][-1] == "1 cell of repeats that were begun again count, too."
 
 
 def test_the_published_frontier_is_laid_on_our_own_no_speculation_point():
-    published = frontier.read_frontier(frontier.PUBLISHED.read_text(encoding="utf-8"))
+    published = read_frontier(PUBLISHED.read_text(encoding="utf-8"))
     assert {p["arm"] for p in published} >= {"adaptive", "fixed:5", "none"}
-    shown = frontier.scaled(published, [point("none", 2, 70.0, 35.0), point("none", 16, 200.0, 25.0)])
+    shown = scaled(published, [point("none", 2, 70.0, 35.0), point("none", 16, 200.0, 25.0)])
     base = next(p for p in shown if (p["arm"], p["load"]) == ("none", 16))  # the lowest load of both
     assert (base["tokens_per_s"], base["interactivity"]) == (pytest.approx(200.0), pytest.approx(25.0))
     adaptive = next(p for p in shown if (p["arm"], p["load"]) == ("adaptive", 1))
     assert adaptive["interactivity"] == pytest.approx(25.0 * 271.9 / 71.8)
-    assert frontier.scaled(published, [point("none", 2, 70.0, 35.0)]) == []
-    assert frontier.scaled(published, [point("adaptive", 1, 1, 1)]) == []
+    assert scaled(published, [point("none", 2, 70.0, 35.0)]) == []
+    assert scaled(published, [point("adaptive", 1, 1, 1)]) == []
 
 
 def drawn(points):
@@ -195,11 +198,11 @@ def drawn(points):
 
 
 def test_published_arms_are_told_apart_and_carry_their_loads():
-    published = frontier.read_frontier(frontier.PUBLISHED.read_text(encoding="utf-8"))
+    published = read_frontier(PUBLISHED.read_text(encoding="utf-8"))
     own = drawn(
         [point("adaptive", 1, 30.0, 30.0), point("none", 1, 20.0, 20.0), point("none", 4, 40.0, 10.0)]
     )
-    figure = figures_frontier.frontier(own, frontier.scaled(published, own), logarithmic=True)
+    figure = figures_frontier.frontier(own, scaled(published, own), logarithmic=True)
     mine, theirs = figure.data[:2], figure.data[2:]
     assert [trace.name for trace in mine] == ["adaptive", "none"] and len(theirs) == 7
     assert {trace.text for trace in theirs} == {("1", "16", "32", "64", "128", "256")}
@@ -265,27 +268,25 @@ HEAD = "# a source\narm,concurrency,tok_s_user,tok_s\n"
     ],
 )
 def test_a_csv_without_a_frontier_is_refused_with_the_line_that_is_wrong(text, sentence):
-    with pytest.raises(frontier.FrontierFileError, match=sentence) as refused:
-        frontier.read_frontier(text)
+    with pytest.raises(FrontierFileError, match=sentence) as refused:
+        read_frontier(text)
     assert "\n" not in str(refused.value)
 
 
 def test_a_csv_as_a_spreadsheet_writes_it_is_read():
     text = "\ufeff# a source\r\nconcurrency,arm, tok_s ,tok_s_user,note\r\n1,none,30,30.5,slow\r\n,,,,\r\n"
-    assert frontier.read_frontier(text) == [
-        {"arm": "none", "load": 1, "interactivity": 30.5, "tokens_per_s": 30.0}
-    ]
+    assert read_frontier(text) == [{"arm": "none", "load": 1, "interactivity": 30.5, "tokens_per_s": 30.0}]
 
 
 def test_a_published_frontier_is_laid_on_ours_at_the_load_that_is_asked_for():
     published = [point("none", 1, 100.0, 100.0), point("none", 4, 200.0, 50.0), point("a", 4, 300.0, 75.0)]
     own = [point("none", 4, 20.0, 5.0), point("none", 1, 10.0, 10.0), point("none", 2, 15.0, 7.5)]
-    assert frontier.shared_loads(published, own) == [1, 4]
+    assert shared_loads(published, own) == [1, 4]
     for load, expected in ((None, 30.0), (1, 30.0), (4, 30.0), (3, 30.0)):
-        assert frontier.scaled(published, own, load)[-1]["tokens_per_s"] == pytest.approx(expected)
+        assert scaled(published, own, load)[-1]["tokens_per_s"] == pytest.approx(expected)
     other = [point("none", 4, 40.0, 5.0), point("none", 1, 10.0, 10.0)]
-    assert frontier.scaled(published, other, 4)[-1]["tokens_per_s"] == pytest.approx(60.0)
-    assert frontier.scaled(published, other, 1)[-1]["tokens_per_s"] == pytest.approx(30.0)
+    assert scaled(published, other, 4)[-1]["tokens_per_s"] == pytest.approx(60.0)
+    assert scaled(published, other, 1)[-1]["tokens_per_s"] == pytest.approx(30.0)
 
 
 @pytest.mark.parametrize(

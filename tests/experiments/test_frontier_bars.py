@@ -11,7 +11,7 @@ from avlab.bench.measures import frontier
 from avlab.bench.product import DEPTH, Product
 from avlab.bench.repeats import near_best, over_best_fixed, whole_repeats
 from avlab.config import RunConfig
-from avlab.experiments.frontier import make_frontier
+from avlab.experiments.frontier_plan import make_frontier
 from avlab.lab.lab import Lab
 from avlab.store import queries
 

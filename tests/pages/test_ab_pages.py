@@ -4,9 +4,9 @@ import pytest
 from dashboard import charts, opened, page, said, steps_of, until
 
 from avlab.config import RunConfig
-from avlab.experiments import frontier
+from avlab.experiments import published
 from avlab.experiments.analysis import analyse
-from avlab.experiments.frontier import make_frontier
+from avlab.experiments.frontier_plan import make_frontier
 from avlab.experiments.plan import make_plan
 from avlab.figures import ab
 from avlab.figures import frontier as figures_frontier
@@ -81,7 +81,7 @@ def test_a_frontier_on_its_page_with_a_published_one_over_it(database, monkeypat
         assert "both axes are logarithmic" in said(app)
         app.segmented_control(key="axes").set_value("linear").run()
         assert not app.exception and "both axes are logarithmic" not in said(app)
-        monkeypatch.setattr(frontier, "shared_loads", lambda published, own: [])
+        monkeypatch.setattr(published, "shared_loads", lambda published, own: [])
         app.run()
         assert not app.exception and "lies on ours" not in said(app)
         assert "The published frontier is not drawn" in said(app)

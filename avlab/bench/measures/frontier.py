@@ -15,7 +15,7 @@ from avlab.bench.product import DEPTH, learning_steps
 from avlab.bench.repeats import MEASURED, Gain, Repeats, near_best, over_best_fixed, whole_repeats
 from avlab.bench.rounds import half_width
 from avlab.experiments import prompts
-from avlab.experiments.frontier import dominates
+from avlab.experiments.frontier_analysis import dominates
 from avlab.formats import number
 
 
