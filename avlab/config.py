@@ -20,7 +20,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from avlab.policies.arm import GRAMMAR, Arm
+from avlab.policies.arm import Arm, grammar
 from avlab.workloads import DEFAULT_ARRIVAL, open_arrivals
 
 DEFAULT_TARGET = "SmolLM2-135M-Instruct"
@@ -157,7 +157,7 @@ class RunConfig(Traffic):
     drafter: str = Field(
         "default", min_length=1, description="default, a folder (a block drafter, or a small Llama), or none"
     )
-    policy: str = Field("adaptive", description=GRAMMAR)
+    policy: str = Field("adaptive", description=grammar())
     K: int = Field(7, ge=1, le=32, description="draft positions, at most")
     new_request: Literal["one", "running-mean"] = Field(
         "one", description="a new request's earlier estimate: one, or running-mean"

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from avlab.policies.arm import Arm, arm_of
+
 ENOUGH_STEPS = 50
 NEARLY_ALL, NEARLY_NONE = 0.99, 0.01
 FLAT = 1.05  # a pass over every draft that costs at most this much more than one over none
@@ -22,10 +24,11 @@ def sentence(
     steps: how many the sums are over. scheduled, admitted: draft tokens in all. target_tokens: mean of the target's
     pass. verify: milliseconds by tokens in the target's pass, may be empty.
     """
-    if not arm.startswith("adaptive") or steps < ENOUGH_STEPS:
+    served = arm_of(arm)
+    if not served.adaptive or steps < ENOUGH_STEPS:
         return ""
-    if "+depth" in arm:  # trims by drafting less
-        return _idle_drafter(arm) if scheduled < steps else ""
+    if served.depth:  # trims by drafting less
+        return _idle_drafter(served) if scheduled < steps else ""
     if scheduled <= 0:
         return ""
     share = admitted / scheduled
@@ -52,11 +55,9 @@ def sentence(
     )
 
 
-def _idle_drafter(arm: str) -> str:
+def _idle_drafter(arm: Arm) -> str:
     sooner = (
-        ""
-        if "+explore" in arm
-        else f"; exploring (policy {arm}+explore=0.02) would show sooner if it were wrong"
+        "" if arm.explore else f"; exploring (policy {arm}+explore=0.02) would show sooner if it were wrong"
     )
     return (
         "Adaptive depth hardly drafts: by the estimates a draft does not pay for itself at this load. It tries again "

@@ -5,7 +5,7 @@ import statistics
 import duckdb
 import numpy as np
 
-from avlab.policies.arm import Arm, PolicyError
+from avlab.policies.arm import arm_of
 from avlab.speculation.calibration import BINS, FIELDS, Scores, scores
 from avlab.store.runs import ENDINGS, UNHELD, blocks, describe, plain, rows
 from avlab.store.traces import events_since
@@ -150,10 +150,8 @@ def run_summary(con: duckdb.DuckDBPyConnection, run: str, arm: str | None = None
 
 def _source(arms: list[str]) -> str | None:
     """The estimates that these arms decide by, where they all use the same."""
-    try:
-        sources = {parsed.source for parsed in map(Arm.parse, arms) if parsed.kind == "adaptive"}
-    except PolicyError:  # an arm of a plugin: it says nothing of its source
-        return None
+    known = [arm_of(arm) for arm in arms]
+    sources = {arm.source for arm in known if arm.adaptive}
     return sources.pop() if len(sources) == 1 else None
 
 

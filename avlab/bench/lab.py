@@ -11,9 +11,9 @@ from avlab.engine.build import Built, build
 from avlab.engine.drafters.base import Drafter
 from avlab.engine.engine import StepReport
 from avlab.engine.request import Request
-from avlab.policies.admission import AdaptiveVerification
 from avlab.policies.arm import Arm
-from avlab.speculation.estimator import Coefficients
+from avlab.policies.fixed import NONE
+from avlab.speculation.regression import Coefficients
 from avlab.workers.serving import request_seed
 from avlab.workloads import Moment, open_workload
 
@@ -43,7 +43,7 @@ def _build(context: Context, own_costs: bool) -> Built:
     for request in [*engine.queue, *(s.request for s in engine.sequences)]:
         engine.cancel(request.id)
     engine.policies.clear()
-    engine.set_policy(Arm("none"))
+    engine.set_policy(NONE)
     return _built[config]
 
 
@@ -143,9 +143,9 @@ class Lab:
 
     def learnt(self) -> Coefficients:
         """What the estimator of adaptive verification has learnt so far."""
-        policy = self.engine.policies["adaptive"]
-        assert isinstance(policy, AdaptiveVerification) and policy.estimator is not None
-        return policy.estimator.coefficients
+        estimator = self.engine.policies["adaptive"].estimator
+        assert estimator is not None and estimator.coefficients is not None
+        return estimator.coefficients
 
     def questions(self, count: int, progress: Callable[[float, float], None]) -> Iterator[Prompt]:
         """Chat that the target makes up: its own user turns, written after the template's user header."""
@@ -156,7 +156,7 @@ class Lab:
                 "this target has no chat template that opens a user's turn: it has no chat of its own."
             )
         usual, limit_before, self.max_new_tokens = self.prompts, self.max_new_tokens, limit
-        self.engine.set_policy(Arm("none"))
+        self.engine.set_policy(NONE)
         self.clear()
         self.concurrency, tries = min(32, self.config.max_num_seqs), 0
         end = self.engine.target.config.end_tokens

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from avlab.experiments import statistics
-from avlab.policies.arm import load_of, unlabelled
+from avlab.policies.arm import arm_of, load_of, unlabelled
 
 MEASURED = ("tokens_per_s", "interactivity")
 
@@ -35,7 +35,7 @@ class Repeats:
     @property
     def fixed(self) -> list[str]:
         """The fixed lengths among the arms; none is length 0."""
-        return [arm for arm in self.arms if arm == "none" or arm.startswith("fixed:")]
+        return [arm for arm in self.arms if arm_of(arm).fixed]
 
 
 class Gain(NamedTuple):

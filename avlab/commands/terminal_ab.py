@@ -9,6 +9,7 @@ from rich.table import Table
 from avlab.commands.terminal import RunDisplay, answers
 from avlab.experiments.words import LEDGER, block_length, errors_together, ratios_explained, rounds, verdict
 from avlab.formats import number
+from avlab.policies.arm import arm_of
 
 USERS = {
     "tokens_per_s": "tokens/s",
@@ -42,7 +43,7 @@ class Pace:
 
 def _learns(plan: Any) -> bool:
     """Whether arms serve before the first round."""
-    return plan.learn > 0 and any(arm.startswith("adaptive") for arm in plan.arms)
+    return plan.learn > 0 and any(arm_of(arm).adaptive for arm in plan.arms)
 
 
 class ABDisplay(RunDisplay):

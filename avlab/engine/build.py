@@ -17,7 +17,7 @@ from avlab.engine.fetch import target_folder
 from avlab.engine.profile import Costs, profile, read_costs
 from avlab.engine.target import Target
 from avlab.engine.text import Text
-from avlab.policies.arm import Arm
+from avlab.policies.fixed import NONE
 
 SHIPPED_DRAFTER = Path(__file__).parent / "drafters" / "smollm2-135m-block"
 Progress = Callable[[str, int, int], None]  # what is being done, done so far, total (0: unknown)
@@ -106,7 +106,7 @@ def build(config: RunConfig, progress: Progress = lambda text, done, total: None
             drafter = LlamaDrafter(drafter_folder, target, config.max_num_seqs + 1, config.K)
     arm, notes = config.arm, [note] if note else []
     if drafter is None and arm.drafts:
-        arm = Arm("none")
+        arm = NONE
     K = drafter.K if drafter else 0
     if target.length < K + 2:
         raise CheckpointError(

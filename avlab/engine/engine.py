@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -15,10 +15,12 @@ from avlab.engine.report import Observer, Slots, StepReport, Stopwatch
 from avlab.engine.request import Finished, Request, Sequence, check
 from avlab.engine.sampler import speculative_sample
 from avlab.engine.target import Target
-from avlab.policies.admission import Policy, make_policy
 from avlab.policies.arm import Arm
+from avlab.policies.base import Policy, PolicyContext, make_policy
 from avlab.speculation.costs import CostTable
-from avlab.speculation.estimator import REFIT_INTERVAL, labels
+from avlab.speculation.estimators.base import REFIT_INTERVAL
+from avlab.speculation.features import Features, log_odds
+from avlab.speculation.labels import Labels, labels
 from avlab.speculation.measured_costs import MeasuredCosts
 
 PREFILL = 256  # prompt tokens of a step, by default; chosen here
@@ -68,6 +70,8 @@ class Engine:
     ):
         self.target, self.drafter, self.costs, self.config = target, drafter, costs, config
         self.K = drafter.K if drafter else 0
+        heads = ("head_log_odds",) if drafter and drafter.has_head else ()
+        self.features = ("max_log_odds", *heads)  # that policies are told
         self._unknown = np.full(self.K, np.nan)  # the estimates of a request without any
         self.cache = cache or target.new_cache(config.max_num_seqs + 1)
         self.taps = drafter.state_layers if drafter else ()
@@ -105,16 +109,16 @@ class Engine:
     def policy_for(self, arm: Arm) -> Policy:
         """The policy of an arm, made where the arm is new. Raises PolicyError.
 
-        Where a head is asked for and the drafter has none (or it is off), the online estimator takes over.
+        Where an estimator reads what the drafter does not tell, such as a head that is off, another takes over.
         """
-        if arm.source == "head" and not (self.drafter and self.drafter.has_head):
-            arm = replace(arm, source="online")
+        arm = arm.served_with(self.features)
         name = str(arm)
         if name not in self.policies:
             if arm.depth and self.K and self.config.measure_costs and self.measured is None:
                 self.measured = MeasuredCosts(self.costs, self.K)
+            settings = self.config.refit_interval, self.config.new_request
             self.policies[name] = make_policy(
-                arm, self.K, self.costs, self.config.refit_interval, self.config.new_request, self.measured
+                arm, PolicyContext(self.K, self.costs, *settings, self.measured)
             )
         return self.policies[name]
 
@@ -160,7 +164,8 @@ class Engine:
             report.ms["decide"] += drafts.feature_ms
 
         # estimate and admit: acceptance estimates [B, K], prefix lengths [B]
-        estimate = self.policy.estimate(drafts.feature, drafts.head) if drafts else None
+        features = self.features_of(drafts) if drafts else None
+        estimate = self.policy.estimate(features) if features else None
         admission = self.policy.admit(decision, estimate, offer) if decision else None
         admitted = np.zeros(N, dtype=np.int64)
         admitted[plan.ready] = admission.admitted if admission else 0
@@ -187,8 +192,10 @@ class Engine:
         )
         report.drafted, report.admission = depth, admission
         self._remember(plan, estimate)
-        if drafts:
-            report.slots = self._observe(plan, drafts, estimate, admission, accepted, limit, drawn)
+        if drafts and features and admission:
+            learnt = labels(accepted[plan.ready], admission.admitted, self.K, limit[plan.ready])
+            self.policy.observe(features, estimate, learnt)
+            report.slots = self._slots(plan, drafts, estimate, admission, accepted, learnt, drawn)
         report.refit = self.policy.end_step()
         report.finished += [self._end(s, reason) for s in list(self.sequences) if (reason := self._over(s))]
         watch.lap("decide")
@@ -283,22 +290,25 @@ class Engine:
         for i, s in enumerate(plan.decoding):
             s.earlier = self._unknown if estimate is None else estimate[i]
 
-    def _observe(self, plan: StepPlan, drafts, estimate, admission, accepted, limit, drawn) -> Slots:
-        """Teach the policy, and return the raw slots."""
-        decoding, accepted, limit = plan.decoding, accepted[plan.ready], limit[plan.ready]
-        self.policy.observe(drafts.feature, accepted, admission.admitted, limit)
-        label, labelled = labels(accepted, admission.admitted, self.K, limit)
+    def features_of(self, drafts: Drafts) -> Features:
+        """What policies are told of the drafts, [B, K, F]."""
+        heads = [log_odds(drafts.head)] if drafts.head is not None else []
+        return Features(self.features, np.stack([drafts.feature, *heads], axis=-1))
+
+    def _slots(self, plan: StepPlan, drafts, estimate, admission, accepted, learnt: Labels, drawn) -> Slots:
+        """The step's raw slots, for its report."""
+        decoding = plan.decoding
         return Slots(
             request=np.array([s.request.id for s in decoding]),
             kind=[s.request.kind for s in decoding],
             temperature=np.array([s.request.temperature for s in decoding]),
             scheduled=plan.offer.scheduled,
             admitted=admission.admitted,
-            accepted=accepted,
+            accepted=accepted[plan.ready],
             feature=drafts.feature,
             estimate=estimate,
             head=drafts.head,
-            label=np.where(labelled, label, -1).astype(np.int8),
+            label=np.where(learnt.labelled, learnt.label, -1).astype(np.int8),
             tokens=drawn,
         )
 

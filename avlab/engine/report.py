@@ -9,8 +9,8 @@ import torch
 
 from avlab.engine.drafters.base import Drafts
 from avlab.engine.request import Finished, Request
-from avlab.policies.admission import Admission
-from avlab.speculation.estimator import Refit
+from avlab.policies.base import Admission
+from avlab.speculation.regression import Refit
 
 PHASES = ("draft", "verify", "sample", "decide")
 

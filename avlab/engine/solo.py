@@ -7,8 +7,8 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from avlab.engine.request import Finished, Request
-from avlab.policies.admission import Untaught
 from avlab.policies.arm import Arm
+from avlab.policies.wrappers import Frozen
 
 if TYPE_CHECKING:  # importing these imports torch
     from avlab.engine.engine import Engine
@@ -28,7 +28,7 @@ class Solo:
         engine.sequences, engine.queue = [], deque()
         try:
             engine.set_policy(arm)
-            engine.policy = Untaught(engine.policy)
+            engine.policy = Frozen(engine.policy)
             engine.add(request)
         except BaseException:
             self._bring_back()

@@ -7,7 +7,7 @@ import duckdb
 import numpy as np
 
 from avlab.experiments import prompts, reasons, statistics, words
-from avlab.policies.arm import unlabelled
+from avlab.policies.arm import arm_of, unlabelled
 from avlab.store import queries
 from avlab.store.errors import StoreError
 from avlab.store.runs import plain
@@ -172,7 +172,7 @@ def _dropped(rounds: list[dict], unfinished: int | None, state: str) -> list[dic
 
 def _fixed(arms: list[str]) -> list[str]:
     """The fixed lengths among the arms, each once, 0 (none) included; verify:k drafts more than it verifies."""
-    return [arm for arm in arms if arm == unlabelled(arm) and arm.startswith(("fixed:", "none"))]
+    return [arm for arm in arms if arm == unlabelled(arm) and arm_of(arm).fixed]
 
 
 def against_fixed(
@@ -187,11 +187,11 @@ def against_fixed(
     if not len(rates[baseline]):
         return []
     answer = []
-    for arm in (arm for arm in arms if arm.startswith("adaptive")):
+    for arm in (arm for arm in arms if arm_of(arm).adaptive):
         rivals = [
             other
             for other in arms
-            if other != arm and (baseline in (arm, other) or not other.startswith("adaptive"))
+            if other != arm and (baseline in (arm, other) or not arm_of(other).adaptive)
         ]
         x = {rival: statistics.log_ratios(rates[arm], rates[rival]) for rival in rivals}
         ends = {rival: statistics.sequence(ratios) for rival, ratios in x.items()}
@@ -240,11 +240,9 @@ def best_fixed(arms: list[str], tokens: np.ndarray, seconds: np.ndarray) -> dict
 
 def _miscalibrations(con: duckdb.DuckDBPyConnection, run: str, arms: list[str]) -> dict[str, list[dict]]:
     """By arm that decides by estimates: position, mean estimate, accepted share and slots, of each position."""
-    sources = {"adaptive": "online", "adaptive:head": "head", "adaptive:raw": "raw"}
     answer = {}
     for arm in arms:
-        source = sources.get(unlabelled(arm).partition("+")[0])
-        if source:
+        if source := arm_of(arm).source:
             sums = queries.calibration_sums(con, run, source, arm=arm)
             answer[arm] = reasons.by_position(sums)
     return answer

@@ -9,7 +9,7 @@ from typing import TypeVar
 from avlab.config import ConfigError, RunConfig
 from avlab.experiments.statistics import least_rounds
 from avlab.experiments.words import counted
-from avlab.policies.arm import Arm, PolicyError, labels, load_of, unlabelled
+from avlab.policies.arm import PolicyError, arm_of, labels, load_of, unlabelled
 from avlab.vllm.serving_config import VllmConfig
 from avlab.wire.messages import Experiment
 
@@ -65,7 +65,7 @@ def make_plan(
         named = labels([arm for arm in arms if arm.strip()], config.K)
         for label in named:
             config.changed(policy=unlabelled(label))
-            if Arm.parse(unlabelled(label)).source == "head" and not getattr(config, "head", True):
+            if "head_log_odds" in arm_of(label).reads and not config.head:
                 raise PolicyError(
                     f"policy {label} needs the drafter's confidence head, which is off: leave --no-head out."
                 )
@@ -93,7 +93,7 @@ def make_plan(
             "lower it, or raise max_num_seqs."
         )
     if washout is None:
-        within = fresh and any(Arm.parse(unlabelled(label)).learns for label in named)
+        within = fresh and any(arm_of(label).learns for label in named)
         washout = max(learn, DEFAULT_WASHOUT) if within else DEFAULT_WASHOUT
     if washout < 1:
         problems.append(
@@ -168,13 +168,14 @@ def _baseline(named: list[str], asked: str | None) -> str:
                 f"the baseline {asked} is not among the arms {', '.join(named)}: add it, or name one."
             )
         return wanted
-    fixed = [label for label in named if label.startswith(("fixed:", "verify:"))]
-    return (fixed or [label for label in named if label == "none"] or named or [""])[0]
+    lengths = [label for label in named if arm_of(label).verified is not None]
+    drafting = [label for label in lengths if arm_of(label).drafts]
+    return (drafting or lengths or named or [""])[0]
 
 
 def steps_ahead(plan: Experiment) -> int | None:
     """Steps that the plan takes in all, without what dropped rounds add; None where blocks are in seconds."""
     if plan.unit != "steps":
         return None
-    learning = plan.learn * sum(Arm.parse(unlabelled(label)).learns for label in plan.arms)
+    learning = plan.learn * sum(arm_of(label).learns for label in plan.arms)
     return learning + int(plan.rounds * len(plan.arms) * (plan.washout + plan.length))

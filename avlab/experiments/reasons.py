@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from avlab.policies.arm import Arm, unlabelled
+from avlab.policies.arm import arm_of
 from avlab.speculation.calibration import COUNT, POSITIVES, SUM_P
 
 FLAT = 0.02  # of the time, saved by trimming: below it, verifying everything would have cost the same
@@ -89,7 +89,7 @@ class Loss:
     @property
     def decides(self) -> bool:
         """Whether costs decide anything: drafts are trimmed, or their depth is chosen."""
-        return self.mine["trimmed"] > 0 or Arm.parse(unlabelled(self.arm)).depth
+        return self.mine["trimmed"] > 0 or arm_of(self.arm).depth
 
     @property
     def costs_off(self) -> float:

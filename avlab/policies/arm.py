@@ -1,17 +1,18 @@
-"""The grammar of arms: how a policy is written on a command line, in a message and in the database.
+"""Arms: how a policy is written on a command line, in a message and in the database, and what others ask of it.
 
-    adaptive[:online|head|raw][+depth][+explore=0.02]     fixed:k     verify:k     none
-
-Nothing here imports torch, so that the dashboard, the CLI and the engine share one parser.
+Each family of arms is a file of this package that registers it. Nothing here imports torch, so that the dashboard, the
+command line and the engine share one parser.
 """
 
-import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from __future__ import annotations
 
-GRAMMAR = "adaptive[:online|head|raw][+depth][+explore=0.02], fixed:k, verify:k or none"
-SOURCES = ("online", "head", "raw")
-_NUMBER = re.compile(r"[0-9]{1,4}")
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, TypeVar
+
+if TYPE_CHECKING:
+    from avlab.policies.base import Policy, PolicyContext
 
 
 class PolicyError(ValueError):
@@ -19,59 +20,139 @@ class PolicyError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Arm:
-    """One policy under comparison.
+class Written:
+    """A policy in its parts, as it was written: KIND[:VALUE][+OPTION]... value: None without a colon."""
 
-    kind: "adaptive", "fixed" (draft k, verify k), "verify" (draft K, verify k) or "none" (no drafts).
-    k: the length of a fixed or verify arm. source: where an adaptive arm's acceptance estimates come from.
-    depth: an adaptive arm also chooses how many positions are drafted. explore: the chance, in each step, that
-    a request is verified in full whatever its estimates say.
+    text: str
+    kind: str
+    value: str | None
+    options: tuple[str, ...]
+
+
+class Arm:
+    """One policy under comparison: a frozen, hashable value whose `str` is the shortest text that parses to it.
+
+    A family is a frozen dataclass under `@register`, with `kinds`, `forms`, `read`, `make` and `__str__`. Everything
+    else has an answer here that a family overrides where its own differs; a dataclass field that does needs a default.
     """
 
-    kind: str
-    k: int = 0
-    source: str = ""
-    depth: bool = False
-    explore: float = 0.0
+    __slots__ = ()
+    kinds: ClassVar[tuple[str, ...]] = ()  # the first words that it is written with
 
     @classmethod
-    def parse(cls, text: str, K: int | None = None) -> "Arm":
-        """The arm that `text` names. Raises PolicyError for anything outside the grammar, or k above K.
+    def forms(cls) -> tuple[str, ...]:
+        """How it may be written, for the help text."""
+        return cls.kinds
+
+    @classmethod
+    def read(cls, written: Written, K: int | None) -> Arm | None:
+        """The arm that this names; None for what is outside the family's grammar. Raises PolicyError.
+
+        K: draft positions, where known.
+        """
+        raise NotImplementedError
+
+    def make(self, context: PolicyContext) -> Policy:
+        """A new policy of this arm. Raises PolicyError for one that cannot be served."""
+        raise NotImplementedError
+
+    @staticmethod
+    def parse(text: str, K: int | None = None) -> Arm:
+        """The arm that `text` names. Raises PolicyError for anything outside the grammar, or lengths above K.
 
         `fixed:0` is `none`, and a bare `adaptive` uses the online estimator.
         """
         head, *options = text.strip().split("+")
         kind, colon, value = head.partition(":")
-        if kind == "adaptive":
-            return _adaptive(text, value if colon else "online", options)
-        if kind == "none" and not colon and not options:
-            return cls("none")
-        if kind in ("fixed", "verify") and not options and _NUMBER.fullmatch(value):
-            k = int(value)
-            if K is not None and k > K:
-                raise PolicyError(
-                    f"policy {text!r} asks for {k} draft token{'s' * (k != 1)}; the drafter makes K = {K}."
-                )
-            return cls("none") if kind == "fixed" and k == 0 else cls(kind, k=k)
-        raise PolicyError(f"there is no policy {text!r}; a policy is {GRAMMAR}.")
+        family = _families.get(kind)
+        arm = (
+            family.read(Written(text, kind, value if colon else None, tuple(options)), K) if family else None
+        )
+        if arm is None:
+            raise PolicyError(f"there is no policy {text!r}; a policy is {grammar()}.")
+        return arm
 
-    def __str__(self) -> str:
-        """The shortest text that parses to this arm."""
-        if self.kind != "adaptive":
-            return self.kind if self.kind == "none" else f"{self.kind}:{self.k}"
-        source = "" if self.source == "online" else f":{self.source}"
-        explore = f"+explore={self.explore:g}" if self.explore else ""
-        return f"adaptive{source}{'+depth' if self.depth else ''}{explore}"
+    # ---- what others ask ---------------------------------------------------------------------------------------
+
+    @property
+    def drafted(self) -> int | None:
+        """Positions drafted in every step; None where these are all K, or chosen step by step."""
+        return None
+
+    @property
+    def verified(self) -> int | None:
+        """Draft tokens of a request that are verified in every step; None where that is chosen step by step."""
+        return None
 
     @property
     def drafts(self) -> bool:
-        """Whether the drafter runs at all under this arm."""
-        return self.kind != "none"
+        """Whether the drafter runs at all."""
+        return self.drafted != 0
+
+    @property
+    def fixed(self) -> bool:
+        """Whether it drafts and verifies one length, which may be 0."""
+        return self.verified is not None and self.drafted == self.verified
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether it decides by acceptance estimates."""
+        return False
+
+    @property
+    def source(self) -> str:
+        """The name of the estimator that it decides by; "" without one."""
+        return ""
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The features that its estimator reads."""
+        return ()
 
     @property
     def learns(self) -> bool:
-        """Whether the arm owns an online estimator, which learns in the arm's own blocks."""
-        return self.kind == "adaptive" and self.source == "online"
+        """Whether it owns an estimator that learns, in the arm's own blocks."""
+        return False
+
+    @property
+    def depth(self) -> bool:
+        """Whether it chooses how many positions are drafted."""
+        return False
+
+    @property
+    def explore(self) -> float:
+        """The chance, in each step, that a request is verified in full whatever its estimates say."""
+        return 0.0
+
+    def served_with(self, features: Collection[str]) -> Arm:
+        """This arm, or the one that takes its place where only these features of a draft are known."""
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown(Arm):
+    """An arm of which the name alone is known: recorded by a family that is gone, or a rule under audit."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+Family = TypeVar("Family", bound=type[Arm])
+_families: dict[str, type[Arm]] = {}  # by kind
+
+
+def register(family: Family) -> Family:
+    """Make a family known by its kinds."""
+    _families.update(dict.fromkeys(family.kinds, family))
+    return family
+
+
+def grammar() -> str:
+    """Every form that a policy may be written in, as words of a sentence."""
+    *others, last = (form for family in dict.fromkeys(_families.values()) for form in family.forms())
+    return f"{', '.join(others)} or {last}"
 
 
 def labels(arms: Sequence[str], K: int | None = None) -> list[str]:
@@ -92,29 +173,15 @@ def unlabelled(label: str) -> str:
     return re.split("[#@]", label)[0]
 
 
+def arm_of(label: str) -> Arm:
+    """The arm of a label of a recorded run, `Unknown` where no family here reads it."""
+    try:
+        return Arm.parse(unlabelled(label))
+    except PolicyError:
+        return Unknown(unlabelled(label))
+
+
 def load_of(label: str) -> int | None:
     """The requests under way that a label such as "fixed:5@16" asks for; None where it leaves that to the plan."""
     load = label.partition("@")[2]
     return int(load) if load else None
-
-
-def _adaptive(text: str, source: str, options: list[str]) -> Arm:
-    if source not in SOURCES:
-        raise PolicyError(f"policy {text!r} names the source {source!r}; known are {', '.join(SOURCES)}.")
-    depth, explore = False, 0.0
-    seen = set()
-    for option in options:
-        name, equals, value = option.partition("=")
-        if name in seen or name not in ("depth", "explore") or (name == "depth") == bool(equals):
-            raise PolicyError(f"policy {text!r} has the option {option!r}; known are depth and explore=0.02.")
-        seen.add(name)
-        if name == "depth":
-            depth = True
-            continue
-        try:
-            explore = float(value)
-        except ValueError:
-            explore = -1.0
-        if not 0 <= explore <= 1:
-            raise PolicyError(f"policy {text!r} explores with {value!r}; give a chance from 0 to 1.")
-    return Arm("adaptive", source=source, depth=depth, explore=explore)

@@ -7,7 +7,7 @@ import streamlit as st
 
 from avlab.config import ConfigError, RunConfig
 from avlab.experiments.plan import DECIDED, DEFAULT_BLOCKS, DESIGNS, MOST_ROUNDS, make_plan, notes
-from avlab.policies.arm import PolicyError, labels, unlabelled
+from avlab.policies.arm import PolicyError, arm_of, labels, unlabelled
 from avlab.store import queries
 from avlab.ui import host, settings, shown
 from avlab.ui.refusals import refusals
@@ -114,7 +114,7 @@ def said_twice(arms: Sequence[str]) -> str:
 def again_means(again: Sequence[str]) -> str:
     """What labels such as none#2 mean, in a sentence."""
     which = ", ".join(f"{label} is {unlabelled(label)} once more" for label in again)
-    zero = " (fixed:0 is none)" if any(unlabelled(label) == "none" for label in again) else ""
+    zero = " (fixed:0 is none)" if any(not arm_of(label).drafts for label in again) else ""
     return f"{which}{zero}: equal arms that are compared show the noise."
 
 
@@ -125,5 +125,7 @@ def base_config() -> RunConfig:
 
 
 def _first_fixed(arms: list[str]) -> int | None:
-    fixed = (place for place, arm in enumerate(arms) if arm.startswith(("fixed", "verify")))
+    fixed = (
+        place for place, arm in enumerate(arms) if arm_of(arm).verified is not None and arm_of(arm).drafts
+    )
     return next(fixed, 0 if arms else None)

@@ -19,11 +19,12 @@ from avlab.engine.request import Finished, Request, RequestError, check
 from avlab.engine.request import Sequence as Served
 from avlab.policies.arm import Arm, PolicyError
 from avlab.processes import end_children
+from avlab.speculation.estimators.base import Estimator
 from avlab.vllm import PACKAGE, NotInstalled, memory
 from avlab.vllm.drained import NO_LENGTH
 from avlab.vllm.instance import STOP_SECONDS, EngineError, Instance, Iteration, first_line
 from avlab.vllm.serve_line import ServeLine
-from avlab.vllm.serving_config import VllmConfig
+from avlab.vllm.serving_config import VllmConfig, held_length
 
 MOMENT = 0.25  # seconds that a step waits for an iteration, so that commands are heard
 
@@ -51,6 +52,7 @@ class VllmPolicy:
     """An arm in force; vLLM keeps the one estimator there is, whatever the arm."""
 
     arm: Arm
+    estimator: Estimator | None = None  # it is in vLLM's workers
 
 
 class VllmEngine:
@@ -146,7 +148,8 @@ class VllmEngine:
             if self.config.engines:
                 self._restart(arm)
             else:
-                self._begin_at(self.instance.hold(arm.k if arm.kind == "verify" else NO_LENGTH))
+                length = held_length(arm)
+                self._begin_at(self.instance.hold(NO_LENGTH if length is None else length))
         self.policy = policy
 
     def policy_for(self, arm: Arm) -> VllmPolicy:
@@ -180,7 +183,7 @@ class VllmEngine:
                 f"{arm} cannot be served by an engine that was started without adaptive verification: it stays at "
                 f"{self.config.own_arm}."
             )
-        if arm.kind != "verify" and arm != self.config.own_arm:
+        if arm != self.config.own_arm and held_length(arm) is None:
             raise PolicyError(
                 f"{arm} is not vLLM's: within one engine verification is adaptive or verify:k, and drafting stays at "
                 f"{self.K}."

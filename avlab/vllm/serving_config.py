@@ -19,6 +19,11 @@ REPLICAS = "data-parallel-size"
 DEFAULT_REQUESTS = 256  # that run at once where the command does not say; vLLM's own default
 
 
+def held_length(arm: Arm) -> int | None:
+    """The length that one engine can hold verification at while it drafts K (`verify:k`); None for other arms."""
+    return arm.verified if arm.drafted is None else None
+
+
 class VllmConfig(Traffic):
     """What is served, as a `vllm serve` command, and the lab's own traffic on it."""
 
@@ -26,6 +31,7 @@ class VllmConfig(Traffic):
     threads: ClassVar[int | None] = None
     spin: ClassVar[int] = 0
     drafts: ClassVar[str] = "none"  # raw slots stay on the device
+    head: ClassVar[bool] = True  # whether its drafter has one is known once it is open
 
     serve: str = Field(
         min_length=1,
@@ -74,10 +80,10 @@ class VllmConfig(Traffic):
         arguments = {name: value for name, value in line.arguments.items() if name != SPECULATIVE}
         if arm == self.own_arm:
             return line
-        if arm.kind == "fixed" and 0 < arm.k <= self.K:
-            spec |= {"num_speculative_tokens": arm.k, "enable_adaptive_verification": False}
+        if arm.fixed and arm.verified and arm.verified <= self.K:
+            spec |= {"num_speculative_tokens": arm.verified, "enable_adaptive_verification": False}
             arguments[SPECULATIVE] = spec
-        elif arm.kind != "none":
+        elif arm.drafts:
             raise PolicyError(
                 f"no engine of this command serves {arm}: choose {self.own_arm}, none, or fixed:1 to fixed:{self.K}."
             )
@@ -125,7 +131,7 @@ class VllmConfig(Traffic):
         if self.engines:
             self.line_of(arm)
             return self
-        if arm == self.own_arm or (self.adaptive and arm.kind == "verify"):
+        if arm == self.own_arm or (self.adaptive and held_length(arm) is not None):
             return self
         if self.adaptive:
             raise ValueError(f"policy {self.policy!r} is not vLLM's: it serves adaptive, or verify:k.")

@@ -4,8 +4,8 @@ import time
 from typing import Any
 
 from avlab.engine.request import RequestError
-from avlab.policies.admission import FullVerification, Untaught
 from avlab.policies.arm import PolicyError
+from avlab.policies.wrappers import Frozen, FullVerification
 from avlab.wire import messages as m
 from avlab.workers.playground import Generation
 
@@ -64,7 +64,7 @@ class Interludes:
             return
         server.begin_block(server.report.arm, "window", taught=teach)
         policy = server.engine.policy
-        server.engine.policy = FullVerification(policy if teach else Untaught(policy), server.report.K)
+        server.engine.policy = FullVerification(policy if teach else Frozen(policy), server.report.K)
         self.window = steps
 
     def count_step(self) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from avlab.policies.arm import Arm
+from avlab.policies.fixed import NONE
 from avlab.speculation import calibration
 from avlab.speculation.features import log_odds
 from avlab.wire import draft_rows
@@ -26,7 +27,8 @@ class Reporter:
     def __init__(self, put: Callable[[m.Frame], None], clock: Callable[[], float], K: int, drafts: str):
         self._put, self._clock, self.K = put, clock, K
         self._every = {"all": 1, "sampled": SAMPLED_STEPS, "none": 0}[drafts]
-        self.block, self.arm, self.kind, self._taught = -1, Arm("none"), "", True
+        self.arm: Arm = NONE
+        self.block, self.kind, self._taught = -1, "", True
         self.name = "none"  # of the arm, where several blocks have the same one
         self._window = 0
         self._steps: list[m.Step] = []
@@ -187,8 +189,8 @@ class Reporter:
 
     def _put_calibration(self, columns: dict[str, np.ndarray]) -> None:
         sources = {"raw": columns["feature"], "head": log_odds(columns["head"])}
-        if self.arm.learns:
-            sources["online"] = log_odds(columns["estimate"].astype(np.float64))
+        if self.arm.adaptive and self.arm.source not in sources:
+            sources[self.arm.source] = log_odds(columns["estimate"].astype(np.float64))
         self._window += 1
         classes = np.stack([columns["kind"], columns["temperature"]], axis=1)
         for kind, temperature in np.unique(classes, axis=0):

@@ -185,8 +185,8 @@ class Server:
         )
         if self.paused and self.order.state == "serving":  # the arm needed another engine, which is ready
             self.order.state = "paused"
-        estimator = getattr(self.engine.policy, "estimator", None)
-        if estimator is not None:
+        estimator = self.engine.policy.estimator
+        if estimator is not None and estimator.coefficients is not None:
             self.report.cold_start(estimator.coefficients, self.engine.step_number)
 
     # ---- requests ------------------------------------------------------------------------------------------

@@ -53,7 +53,7 @@ def test_it_runs_the_step_that_serves(models, monkeypatch):
     """The same function object, called once a step with nothing of it replaced, and no other way to a token."""
     audit = Audit(*models, PROMPT, parse("fixed:2"))
     assert type(audit.engine) is Engine and "step" not in vars(audit.engine)
-    for name in ("step", "_propose", "_verify", "_sample", "_extend", "_observe"):
+    for name in ("step", "_propose", "_verify", "_sample", "_extend", "features_of", "_slots"):
         assert getattr(audit.engine, name).__func__ is getattr(Engine, name)
     steps, step = [], Engine.step
     monkeypatch.setattr(Engine, "step", lambda engine: steps.append(engine) or step(engine))

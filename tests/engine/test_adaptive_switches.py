@@ -2,18 +2,20 @@
 
 import numpy as np
 import pytest
+from draft_features import features_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from avlab.bias.admission_rules import adaptive, maximum_probability
 from avlab.bias.exact import Step
-from avlab.policies.admission import make_policy
 from avlab.policies.arm import Arm
+from avlab.policies.base import PolicyContext, make_policy
 from avlab.speculation.costs import CostTable
 from avlab.speculation.decision import FORGOTTEN, LEARNT, Offer, running_mean
-from avlab.speculation.estimator import Coefficients
 from avlab.speculation.features import log_odds, probability
+from avlab.speculation.labels import labels
+from avlab.speculation.regression import Coefficients
 
 UNKNOWN = float("nan")
 
@@ -35,7 +37,7 @@ FLAT = 10 + 0.01 * np.arange(100)  # verification nearly free
 
 
 def policy(text, table, K=3, **settings):
-    return make_policy(Arm.parse(text), K, table, 100, **settings)
+    return make_policy(Arm.parse(text), PolicyContext(K, table, **settings))
 
 
 def step(policy, offered, feature):
@@ -43,7 +45,7 @@ def step(policy, offered, feature):
     decision = policy.decide(offered)
     offered.scheduled = np.minimum(offered.scheduled, decision.drafted)
     feature = np.where(np.arange(feature.shape[1]) < decision.drafted, feature, np.nan)
-    estimate = policy.estimate(feature, None) if decision.drafted else None
+    estimate = policy.estimate(features_of(feature)) if decision.drafted else None
     return decision, estimate, policy.admit(decision, estimate, offered)
 
 
@@ -213,7 +215,9 @@ def learn(text, steps=3000, B=16, K=3, truth=0.9):
         earlier = np.full((B, K), UNKNOWN) if estimate is None else estimate
         if decision.drafted:
             kept = (random.random((B, K)) < truth) & (np.arange(K) < admission.admitted[:, None])
-            served.observe(feature, np.cumprod(kept, axis=1).sum(1), admission.admitted, np.full(B, K))
+            served.observe(
+                features_of(feature), estimate, labels(np.cumprod(kept, axis=1).sum(1), admission.admitted, K)
+            )
         served.end_step()
         admitted.append(int(admission.admitted.sum()))
     return served.estimator.coefficients, admitted

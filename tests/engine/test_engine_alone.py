@@ -5,13 +5,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from draft_features import features_of
 from tiny_models import LLAMA, make_engine, outputs, serve, write_block_drafter, write_llama
 
 from avlab.engine.request import Request, RequestError
 from avlab.engine.solo import Solo
 from avlab.engine.target import Target
-from avlab.policies.admission import FullVerification, Untaught
 from avlab.policies.arm import Arm, PolicyError
+from avlab.policies.fixed import NONE
+from avlab.policies.wrappers import Frozen, FullVerification
 from avlab.workers.slots import tokens_frame
 
 V, K = LLAMA["vocab_size"], 4
@@ -136,7 +138,7 @@ def test_one_that_cannot_be_served_leaves_the_engine_as_it_was(models):
             Solo(engine, request, Arm.parse(arm))
         assert engine.running == 6 and str(engine.policy.arm) == "adaptive" and engine.observer is None
     with pytest.raises(RequestError, match="The playground asks for 0 new tokens"):
-        Solo(engine, Request(-1, [1], 0), Arm("none"))
+        Solo(engine, Request(-1, [1], 0), NONE)
 
 
 def test_a_window_keeps_the_target_distribution_and_the_estimator_as_it_was(models):
@@ -148,14 +150,14 @@ def test_a_window_keeps_the_target_distribution_and_the_estimator_as_it_was(mode
         )
         inner = engine.policy
         if wrapped:
-            engine.policy = FullVerification(Untaught(inner), K)
+            engine.policy = FullVerification(Frozen(inner), K)
         finished, reports = serve(engine, asked())
         tokens.append(outputs(finished))
         for report in reports:
             if report.slots is not None and wrapped:
                 np.testing.assert_array_equal(report.slots.admitted, report.slots.scheduled)
                 np.testing.assert_allclose(
-                    report.slots.estimate, inner.estimator.predict(report.slots.feature)
+                    report.slots.estimate, inner.estimator.predict(features_of(report.slots.feature))
                 )
         if wrapped:
             assert inner.estimator.steps == 0 and inner.estimator.statistics.observations.sum() == 0

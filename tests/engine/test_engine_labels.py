@@ -14,8 +14,8 @@ from avlab.engine.request import Request
 from avlab.engine.target import Target
 from avlab.policies.arm import Arm
 from avlab.speculation.costs import CostTable
-from avlab.speculation.estimator import Coefficients, RoundStatistics, refit
 from avlab.speculation.features import max_log_odds
+from avlab.speculation.regression import Coefficients, RoundStatistics, refit
 
 V, K = LLAMA["vocab_size"], 4
 DEPTH = "adaptive+depth+explore=0.2"

@@ -2,26 +2,28 @@
 
 import pytest
 
+from avlab.policies.adaptive import Adaptive
 from avlab.policies.arm import Arm, PolicyError
+from avlab.policies.fixed import NONE, Fixed
 
 
 @pytest.mark.parametrize(
     ("text", "arm"),
     [
-        ("adaptive", Arm("adaptive", source="online")),
-        ("adaptive:online", Arm("adaptive", source="online")),
-        ("adaptive:head", Arm("adaptive", source="head")),
-        ("adaptive:raw+depth", Arm("adaptive", source="raw", depth=True)),
-        ("adaptive+explore=0.02", Arm("adaptive", source="online", explore=0.02)),
+        ("adaptive", Adaptive(source="online")),
+        ("adaptive:online", Adaptive(source="online")),
+        ("adaptive:head", Adaptive(source="head")),
+        ("adaptive:raw+depth", Adaptive(source="raw", depth=True)),
+        ("adaptive+explore=0.02", Adaptive(source="online", explore=0.02)),
         (
             "adaptive:online+depth+explore=0.02",
-            Arm("adaptive", source="online", depth=True, explore=0.02),
+            Adaptive(source="online", depth=True, explore=0.02),
         ),
-        ("fixed:3", Arm("fixed", k=3)),
-        ("fixed:0", Arm("none")),
-        ("verify:0", Arm("verify", k=0)),
-        ("verify:7", Arm("verify", k=7)),
-        (" none ", Arm("none")),
+        ("fixed:3", Fixed(3)),
+        ("fixed:0", NONE),
+        ("verify:0", Fixed(0, drafts_all=True)),
+        ("verify:7", Fixed(7, drafts_all=True)),
+        (" none ", NONE),
     ],
 )
 def test_every_form_of_the_grammar(text, arm):

@@ -1,10 +1,19 @@
 import numpy as np
 import pytest
+from draft_features import features_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle_vectors import oracle
 
-from avlab.speculation.estimator import Coefficients, OnlineEstimator, RoundStatistics, labels, refit
+from avlab.speculation.estimators.online import OnlineEstimator
+from avlab.speculation.labels import labels
+from avlab.speculation.regression import Coefficients, RoundStatistics, refit
+
+
+def observe(estimator, feature, accepted, admitted):
+    """One verification, told as the engine tells it."""
+    told = features_of(feature)
+    estimator.observe(told, estimator.predict(told), labels(accepted, admitted, estimator.K))
 
 
 @pytest.mark.parametrize("K", [3, 7])
@@ -15,7 +24,7 @@ def test_every_refit_agrees_with_vllm(K):
         reference["feature"], reference["num_sampled"], reference["num_rejected"], strict=True
     ):
         accepted = sampled - 1
-        estimator.observe(feature, accepted, accepted + rejected)
+        observe(estimator, feature, accepted, accepted + rejected)
         if done := estimator.end_step():
             fitted.append([done.after.slope, *done.after.intercepts])
     np.testing.assert_allclose(fitted, reference["coefficients"], atol=1e-4)
@@ -23,8 +32,8 @@ def test_every_refit_agrees_with_vllm(K):
 
 def test_it_starts_cold():
     estimator = OnlineEstimator(3)
-    np.testing.assert_allclose(estimator.predict(np.zeros((1, 3))), 1 / (1 + np.exp(0.2)))
-    np.testing.assert_allclose(estimator.predict(np.full((1, 3), 2.0)), 1 / (1 + np.exp(-0.8)))
+    np.testing.assert_allclose(estimator.predict(features_of(np.zeros((1, 3)))), 1 / (1 + np.exp(0.2)))
+    np.testing.assert_allclose(estimator.predict(features_of(np.full((1, 3), 2.0))), 1 / (1 + np.exp(-0.8)))
 
 
 def test_labels_end_at_the_first_rejection_and_at_the_trim():
@@ -43,7 +52,7 @@ def test_it_refits_every_hundred_steps_and_starts_a_new_round():
     estimator, feature = OnlineEstimator(2), np.array([[1.0, 0.5]])
     for step in range(1, 251):
         if step % 2:
-            estimator.observe(feature, [1], [2])
+            observe(estimator, feature, [1], [2])
         done = estimator.end_step()
         assert (done is not None) == (step in (100, 200))
         if done:
@@ -56,7 +65,7 @@ def test_it_refits_every_hundred_steps_and_starts_a_new_round():
 def test_steps_without_labels_count_and_change_nothing():
     estimator = OnlineEstimator(2)
     for _ in range(100):
-        estimator.observe(np.zeros((1, 2)), [0], [0])
+        observe(estimator, np.zeros((1, 2)), [0], [0])
         done = estimator.end_step()
     assert done.after.slope == done.before.slope
     np.testing.assert_array_equal(done.after.intercepts, done.before.intercepts)
@@ -95,7 +104,7 @@ def test_it_finds_the_coefficients_that_made_the_data():
     for _ in range(3000):
         feature = rng.normal(1, 2, size=(64, 2))
         hit = rng.random((64, 2)) < truth.predict(feature)
-        estimator.observe(feature, np.cumprod(hit, axis=1).sum(1), np.full(64, 2))
+        observe(estimator, feature, np.cumprod(hit, axis=1).sum(1), np.full(64, 2))
         estimator.end_step()
     assert estimator.coefficients.slope == pytest.approx(0.9, abs=0.1)
     np.testing.assert_allclose(estimator.coefficients.intercepts, truth.intercepts, atol=0.15)

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from oracle_vectors import oracle
 
-from avlab.speculation.estimator import Coefficients
 from avlab.speculation.features import log_odds, max_log_odds, probability
+from avlab.speculation.regression import Coefficients
 
 
 def test_features_and_cold_start_predictions_agree_with_vllm():

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from tiny_models import make_engine, write_block_drafter, write_llama
 
-from avlab.policies.admission import make_policy
 from avlab.policies.arm import Arm
+from avlab.policies.base import PolicyContext, make_policy
 from avlab.speculation.budget import choose_depth_and_budget
 from avlab.speculation.costs import CostTable
 from avlab.speculation.decision import Offer
@@ -97,7 +97,7 @@ def test_expected_milliseconds_are_by_the_costs_that_decide():
     measured = taught(profiled, [(0, 8), (1, 16), (3, 32)], verify=1.5)
     offer = Offer(np.full(8, K), np.full((8, K), 0.9), np.ones(8), requests=8, emitting=8, other_tokens=8)
     for asked, costs in ((None, profiled), (measured, measured)):
-        policy = make_policy(arm, K, profiled, 100, measured=asked)
+        policy = make_policy(arm, PolicyContext(K, profiled, measured=asked))
         decision = policy.decide(offer)
         admission = policy.admit(decision, np.full((8, K), 0.9), offer)
         tokens = 8 + int(admission.admitted.sum())

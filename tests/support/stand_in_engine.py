@@ -4,11 +4,13 @@ from collections import deque
 from types import SimpleNamespace
 
 import numpy as np
+from draft_features import features_of
 
 from avlab.engine.request import Finished, RequestError, Sequence
-from avlab.policies.admission import make_policy
+from avlab.policies.base import PolicyContext, make_policy
 from avlab.speculation.costs import CostTable
 from avlab.speculation.decision import Offer
+from avlab.speculation.labels import labels
 
 K = 3
 CONTEXT = 100
@@ -35,7 +37,7 @@ class StandInEngine:
     def policy_for(self, arm):
         name = str(arm)
         if name not in self.policies:
-            self.policies[name] = make_policy(arm, self.K, self.costs, 100)
+            self.policies[name] = make_policy(arm, PolicyContext(self.K, self.costs))
         return self.policies[name]
 
     def add(self, request):
@@ -72,12 +74,13 @@ class StandInEngine:
         feature = self.draw.normal(1, 2, (B, K))
         feature[:, depth:] = np.nan
         chance = 1 / (1 + np.exp(-feature))
-        estimate = self.policy.estimate(feature, chance) if depth else None
+        features = features_of(feature, feature)  # the head knows the chance
+        estimate = self.policy.estimate(features) if depth else None
         admission = self.policy.admit(decision, estimate, offer)
         position = np.arange(K)
         kept = (self.draw.random((B, K)) < chance) & (position < admission.admitted[:, None])
         accepted = np.cumprod(kept, axis=1).sum(1)
-        labelled = (position <= accepted[:, None]) & (position < admission.admitted[:, None])
+        learnt = labels(accepted, admission.admitted, K)
         report = SimpleNamespace(
             step=self.step_number, running=B, waiting=self.waiting, emitting=B, prompt_tokens=0,
             target_tokens=B + int(admission.admitted.sum()), drafted=depth, tokens=int(accepted.sum()) + B,
@@ -85,14 +88,14 @@ class StandInEngine:
             ms={"draft": 1.0, "verify": 8.0, "sample": 0.5, "decide": 0.25},
         )  # fmt: skip
         if depth:
-            self.policy.observe(feature, accepted, admission.admitted, np.full(B, K))
+            self.policy.observe(features, estimate, learnt)
             report.slots = SimpleNamespace(
                 request=np.array([s.request.id for s in self.sequences]),
                 kind=[s.request.kind for s in self.sequences],
                 temperature=np.array([s.request.temperature for s in self.sequences]),
                 scheduled=offer.scheduled, admitted=admission.admitted, accepted=accepted, feature=feature,
                 estimate=estimate, head=chance[:, :depth], tokens=np.full((B, depth), 7),
-                label=np.where(labelled, position < accepted[:, None], -1).astype(np.int8),
+                label=np.where(learnt.labelled, learnt.label, -1).astype(np.int8),
             )  # fmt: skip
         for s, n, row in zip(list(self.sequences), accepted, range(B), strict=True):
             s.tokens += [7] * (n + 1)

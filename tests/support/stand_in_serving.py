@@ -10,13 +10,15 @@ import sys
 import time
 
 import numpy as np
+from draft_features import features_of
 from stand_in_engine import StandInEngine, Words, distributions
 
 from avlab.engine.request import Finished, Sequence
-from avlab.policies.admission import make_policy
+from avlab.policies.base import PolicyContext, make_policy
 from avlab.speculation.costs import CostTable
 from avlab.speculation.decision import Offer
 from avlab.speculation.features import probability
+from avlab.speculation.labels import labels
 from avlab.wire import messages as m
 from avlab.workers.entry import Order, work
 from avlab.workers.serving import Server, open_traffic
@@ -40,7 +42,7 @@ class Engine(StandInEngine):
         self.set_policy(config.arm)
 
     def set_policy(self, arm):
-        self.policies.setdefault(str(arm), make_policy(arm, self.K, self.costs, 30))
+        self.policies.setdefault(str(arm), make_policy(arm, PolicyContext(self.K, self.costs, 30)))
         self.policy = self.policies[str(arm)]
 
     def spend(self, milliseconds):
@@ -73,13 +75,14 @@ class Engine(StandInEngine):
         ease = np.array([EASE.get(kind, 0.0) for kind in kinds])[:, None]
         feature = self.draw.normal(1.2 + ease, 1.8, (B, K)) - 0.1 * np.arange(K)
         feature[:, depth:] = np.nan
-        chance = probability(0.75 * feature + 0.6 * ease - 0.1 * np.arange(K))
-        estimate = self.policy.estimate(feature, chance) if depth else None
+        odds = 0.75 * feature + 0.6 * ease - 0.1 * np.arange(K)
+        features, chance = features_of(feature, odds), probability(odds)
+        estimate = self.policy.estimate(features) if depth else None
         admission = self.policy.admit(decision, estimate, offer)
         position = np.arange(K)
         kept = (self.draw.random((B, K)) < chance) & (position < admission.admitted[:, None])
         accepted = np.cumprod(kept, axis=1).sum(1)
-        labelled = (position <= accepted[:, None]) & (position < admission.admitted[:, None])
+        learnt = labels(accepted, admission.admitted, K)
         tokens = B + int(admission.admitted.sum())
         draft, verify = float(self.costs.draft_at(depth)[B]), float(self.costs.verify[tokens])
         self.spend(draft + verify)
@@ -90,13 +93,13 @@ class Engine(StandInEngine):
             ms={"draft": draft, "verify": verify * self.draw.uniform(0.97, 1.08), "sample": 1.2, "decide": 0.4},
         )  # fmt: skip
         if depth:
-            self.policy.observe(feature, accepted, admission.admitted, np.full(B, K))
+            self.policy.observe(features, estimate, learnt)
             report.slots = SimpleNamespace(
                 request=np.array([s.request.id for s in self.sequences]), kind=kinds,
                 temperature=np.array([s.request.temperature for s in self.sequences]),
                 scheduled=offer.scheduled, admitted=admission.admitted, accepted=accepted, feature=feature,
                 estimate=estimate, head=None, tokens=np.full((B, depth), 7),
-                label=np.where(labelled, position < accepted[:, None], -1).astype(np.int8),
+                label=np.where(learnt.labelled, learnt.label, -1).astype(np.int8),
             )  # fmt: skip
         for s, n, row in zip(list(self.sequences), accepted, range(B), strict=True):
             s.tokens += [7] * (int(n) + 1)

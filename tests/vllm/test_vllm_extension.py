@@ -11,8 +11,9 @@ from vllm_environment import ask, needs_vllm
 
 from avlab.speculation import calibration
 from avlab.speculation.allocation import allocate
-from avlab.speculation.estimator import Coefficients, RoundStatistics, labels, refit
 from avlab.speculation.features import log_odds
+from avlab.speculation.labels import labels
+from avlab.speculation.regression import Coefficients, RoundStatistics, refit
 
 pytestmark = [needs_vllm, pytest.mark.vllm, pytest.mark.slow]
 

@@ -16,7 +16,7 @@ from avlab.bench.measures import drift
 from avlab.bench.product import DEPTH
 from avlab.bench.recovery import phase_rates, recovery, windowed
 from avlab.config import RunConfig
-from avlab.policies.admission import make_policy
+from avlab.policies.base import PolicyContext, make_policy
 from avlab.speculation.costs import CostTable
 from avlab.wire import messages as m
 from avlab.workers.serving import Server, open_traffic
@@ -47,7 +47,7 @@ class Simulated(stand_in_serving.Engine):
         self.set_policy(config.arm)
 
     def set_policy(self, arm):
-        self.policies.setdefault(str(arm), make_policy(arm, self.K, self.costs, INTERVAL))
+        self.policies.setdefault(str(arm), make_policy(arm, PolicyContext(self.K, self.costs, INTERVAL)))
         self.policy = self.policies[str(arm)]
 
     def spend(self, milliseconds):

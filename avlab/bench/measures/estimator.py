@@ -4,8 +4,9 @@ import numpy as np
 
 from avlab.bench.base import Bar, Context, Measure, Result, Table
 from avlab.speculation import calibration
-from avlab.speculation.estimator import REFIT_INTERVAL, Coefficients, RoundStatistics, refit
+from avlab.speculation.estimators.base import REFIT_INTERVAL
 from avlab.speculation.features import probability
+from avlab.speculation.regression import Coefficients, RoundStatistics, refit
 
 BARS = (
     Bar("ece", "ECE of the fitted estimate, 15 equal-mass groups", "", 0.015, "<="),

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from avlab.bench.base import Bar, Context, Measure, Result, Table
 from avlab.bench.rounds import arm_rows, best_arm, round_ratios, switchback
+from avlab.policies.arm import arm_of
 
 FIXED = (1, 2, 3, 5, 7)
 FEW = {1: 0.97, 2: 0.97, 4: 0.97}  # by requests: the bar against the best fixed length
@@ -56,7 +57,7 @@ def measure_at(requests: int) -> Callable[[Context], Result]:
             lambda done, total: context.progress(f"blocks at {requests}", done, total),
             seed=requests,
         )
-        fixed = [arm for arm in arms if arm.startswith("fixed")]
+        fixed = [arm for arm in arms if arm_of(arm).fixed and arm_of(arm).drafts]
         against = (best_arm(blocks, fixed), fixed[-1], "none")
         values = {
             bar.name: float(np.median(round_ratios(blocks, SUBJECT, arm)))

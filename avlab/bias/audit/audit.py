@@ -17,8 +17,8 @@ from avlab.engine.engine import Engine, EngineConfig
 from avlab.engine.report import StepReport
 from avlab.engine.request import Request, Sequence
 from avlab.engine.target import Target
-from avlab.policies.admission import AdaptiveVerification, Untaught
-from avlab.policies.arm import Arm
+from avlab.policies.fixed import NONE
+from avlab.policies.wrappers import Frozen
 from avlab.speculation.budget import survival
 from avlab.speculation.costs import CostTable
 from avlab.speculation.decision import Offer
@@ -72,9 +72,9 @@ class Audit:
             raise AuditError(
                 "At temperature 0 there is one continuation and nothing to audit: give more than 0."
             )
-        if rule.arm is not None and rule.arm.k > drafter.K:
+        if rule.arm is not None and (rule.arm.verified or 0) > drafter.K:
             raise AuditError(
-                f"The rule {rule.text} asks for {rule.arm.k} drafts; the audit makes {drafter.K}."
+                f"The rule {rule.text} asks for {rule.arm.verified} drafts; the audit makes {drafter.K}."
             )
         self.drafter, self.prompt, self.rule = drafter, prompt, rule
         self.temperature, self.seed, self.made = temperature, seed, 0
@@ -85,12 +85,10 @@ class Audit:
         costs = step_costs(np.full((TOGETHER, drafter.K), 0.5))
         stands_in = cast(Target, self.shared)  # for all that a step asks of a target
         config = EngineConfig(max_num_seqs=TOGETHER)
-        self.engine = Engine(stands_in, drafter, costs, config, Arm("none"), cache, rule.uniforms)
+        self.engine = Engine(stands_in, drafter, costs, config, NONE, cache, rule.uniforms)
         install(rule, self.engine, drafter)
         self.earlier = self._earlier()
-        if isinstance(
-            self.engine.policy, AdaptiveVerification
-        ):  # make its costs such that there is something to decide
+        if self.engine.policy.arm.adaptive:  # make its costs such that there is something to decide
             self.engine.costs = step_costs(survival(self.earlier))
             self.engine.policies.clear()
             install(rule, self.engine, drafter)
@@ -117,7 +115,7 @@ class Audit:
         drafts = self.drafter.propose(
             self._inputs(np.random.default_rng(self.seed).random(shape)), self.drafter.K
         )
-        estimate = self.engine.policy.estimate(drafts.feature, drafts.head)
+        estimate = self.engine.policy.estimate(self.engine.features_of(drafts))
         return np.full(shape, np.nan) if estimate is None else estimate
 
     def _law(self) -> None:
@@ -204,7 +202,7 @@ class Audit:
         """For each token whether the first slot is verified when it is drafted for a request by itself, [V]."""
         verified, K = np.zeros(len(self.one)), self.drafter.K
         alone = Offer(np.full(1, K), self.earlier[:1], np.zeros(1), 1, 1, 1)
-        policy = Untaught(self.engine.policy)
+        policy = Frozen(self.engine.policy)
         for tokens, estimate in self._first_drafts():
             for i, token in enumerate(tokens):
                 own = None if estimate is None else estimate[i : i + 1]
@@ -217,7 +215,7 @@ class Audit:
         for columns in torch.arange(Q, device=self.shared.device).split(256):
             with drafter.forced(columns):
                 drafts = drafter.propose(self._inputs(np.full((len(columns), drafter.K), 0.5)), drafter.K)
-            estimate = self.engine.policy.estimate(drafts.feature, drafts.head)
+            estimate = self.engine.policy.estimate(self.engine.features_of(drafts))
             yield drafts.tokens[:, 0].cpu().numpy(), estimate
 
     def _inputs(self, uniforms: np.ndarray) -> DraftInput:

@@ -7,7 +7,6 @@ noise:correction                                                     UNSOUND: no
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,10 +16,15 @@ from avlab.bias.audit.shared import WatchedDrafter
 from avlab.engine import noise
 from avlab.engine.engine import Engine
 from avlab.engine.rows import TableSlots
-from avlab.policies.admission import Admission
-from avlab.policies.arm import Arm, PolicyError
+from avlab.policies.arm import Arm, PolicyError, Unknown
+from avlab.policies.base import Admission
+from avlab.policies.fixed import FixedLength
 from avlab.speculation.budget import survival
 from avlab.speculation.decision import Decision, Offer
+from avlab.speculation.estimators.base import Estimator
+from avlab.speculation.features import Features, probability
+from avlab.speculation.labels import Labels
+from avlab.speculation.regression import Refit
 
 SOUND = ("maximum", "entropy", "margin", "head")
 PREDICTORS = (*SOUND, "drawn")  # scores of a draft slot; the last looks at the drawn token
@@ -56,7 +60,7 @@ class AuditRule:
         """
         if self.kind in PREDICTORS:
             return self.kind
-        if self.kind == "budget" or (self.arm is not None and self.arm.kind == "adaptive"):
+        if self.kind == "budget" or (self.arm is not None and self.arm.adaptive):
             return "head" if self.arm is not None and self.arm.source == "head" else "maximum"
         return None
 
@@ -98,38 +102,39 @@ def install(rule: AuditRule, engine: Engine, drafter: WatchedDrafter) -> None:
     if rule.arm is not None:
         engine.set_policy(rule.arm)
     elif rule.kind == "noise":
-        engine.set_policy(Arm("fixed", k=engine.K))
-        marked: Any = engine.policy
-        marked.arm = rule.label
+        engine.policy = FixedLength(Unknown(rule.label), engine.K, engine.K)
     else:
-        policy: Any = ByRow(rule, drafter) if rule.kind != "budget" else ByBudget(rule, drafter)
-        engine.policy = policy
+        engine.policy = ByRow(rule, drafter) if rule.kind != "budget" else ByBudget(rule, drafter)
 
 
 class ByRow:
     """Verifies every request's slots up to the first that scores below the threshold."""
 
+    estimator: Estimator | None = None
+
     def __init__(self, rule: AuditRule, drafter: WatchedDrafter):
-        self.arm, self.rule, self.drafter, self.K = rule.label, rule, drafter, drafter.K
+        self.arm, self.rule, self.drafter, self.K = Unknown(rule.label), rule, drafter, drafter.K
 
     def decide(self, offer: Offer) -> Decision:
         return Decision(
             self.K, self.K, int(offer.scheduled.sum()), np.zeros(len(offer.scheduled), dtype=bool)
         )
 
-    def estimate(self, feature: np.ndarray, head: np.ndarray | None) -> np.ndarray:
+    def estimate(self, features: Features) -> np.ndarray:
         """[B, K] scores of this step's draft rows."""
+        head = probability(features["head_log_odds"]) if "head_log_odds" in features.names else None
         return scores(self.rule.kind, self.drafter, head)
 
-    def admit(self, decision: Decision, estimate: np.ndarray, offer: Offer) -> Admission:
+    def admit(self, decision: Decision, estimate: np.ndarray | None, offer: Offer) -> Admission:
+        assert estimate is not None  # every step drafts
         lengths = (estimate >= float(self.rule.value)).cumprod(axis=1).sum(axis=1)
         lengths = np.minimum(lengths, offer.scheduled)
         return Admission(lengths, int(lengths.sum()))
 
-    def observe(self, feature, accepted, admitted, limit) -> None:
+    def observe(self, features: Features, estimate: np.ndarray | None, labels: Labels) -> None:
         """Nothing is learnt."""
 
-    def end_step(self) -> None:
+    def end_step(self) -> Refit | None:
         return None
 
 
@@ -140,10 +145,11 @@ class ByBudget(ByRow):
         """One draft is to cost as much as all of them: 1 without drafts, else this. Not convex."""
         self.cost = (1.0, *[all_drafts] * self.K)
 
-    def estimate(self, feature: np.ndarray, head: np.ndarray | None) -> np.ndarray:
-        return scores("maximum", self.drafter, head)
+    def estimate(self, features: Features) -> np.ndarray:
+        return scores("maximum", self.drafter, None)
 
-    def admit(self, decision: Decision, estimate: np.ndarray, offer: Offer) -> Admission:
+    def admit(self, decision: Decision, estimate: np.ndarray | None, offer: Offer) -> Admission:
+        assert estimate is not None  # every step drafts
         earlier = np.where(np.isnan(offer.earlier), 1.0, offer.earlier)
         basis = survival(estimate if self.rule.value == "same-step" else earlier)
         best = by_cost(self.cost)

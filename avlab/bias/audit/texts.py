@@ -15,7 +15,7 @@ from avlab.engine.engine import Engine, EngineConfig
 from avlab.engine.report import StepReport
 from avlab.engine.request import Request
 from avlab.engine.target import Target
-from avlab.policies.arm import Arm
+from avlab.policies.fixed import NONE
 
 SLOTS = 16  # requests served at once
 
@@ -45,7 +45,7 @@ class Answers:
         K, self.temperature = drafter.K, temperature
         costs = step_costs(np.full((SLOTS, K), 0.5))
         config = EngineConfig(max_num_seqs=SLOTS)
-        self.engine = Engine(target, drafter, costs, config, Arm("none"), uniforms=rule.uniforms)
+        self.engine = Engine(target, drafter, costs, config, NONE, uniforms=rule.uniforms)
         self.engine.observer = self._listen
         install(rule, self.engine, drafter)
         for number, tokens in enumerate(prompts):

@@ -1,7 +1,6 @@
-"""The online acceptance estimator: a logistic regression with one slope and K intercepts.
+"""The logistic regression of acceptance on a feature: one slope, K intercepts, fitted round by round.
 
-It learns from the accept and reject decisions of normal serving. A round's data are kept as 6K sums, whatever
-the traffic; at the end of a round one damped Newton step moves the coefficients and the sums start again.
+A round's data are kept as 6K sums, whatever the traffic; at its end one damped Newton step moves the coefficients.
 Source of the formulas: vLLM 0.33, `acceptance_estimator.py`; sums here are float64.
 """
 
@@ -15,7 +14,6 @@ from avlab.speculation.features import probability
 
 COLD_START_SLOPE = 0.5  # vLLM's: the median of what it found online on five models
 COLD_START_INTERCEPT = -0.2
-REFIT_INTERVAL = 100  # steps, vLLM's
 DAMPING = 50.0  # observations at which a step is taken by half, vLLM's
 RIDGE = 1e-3  # added to the curvature: damps the step, does not shrink the coefficients
 
@@ -39,20 +37,6 @@ class Coefficients:
     def predict(self, feature):
         """Features [..., K] to acceptance estimates [..., K]: the chance of a slot given its prefix."""
         return probability(self.predict_log_odds(feature))
-
-
-def labels(accepted, admitted, K: int, limit=None) -> tuple[np.ndarray, np.ndarray]:
-    """What one verification tells about each draft slot.
-
-    accepted [B]: draft tokens kept; admitted [B]: draft tokens the target saw; limit [B], optional: slots
-    from this depth on carry no label (they lie behind an accepted end-of-text, or beyond the token limit).
-    Returns label [B, K] (accepted slots 1.0, others 0.0) and labelled [B, K] (bool): accepted slots
-    and the first rejected. Slots behind a rejection, trimmed slots and slots from `limit` on are censored.
-    """
-    accepted, admitted = np.asarray(accepted)[:, None], np.asarray(admitted)[:, None]
-    position = np.arange(K)
-    seen = admitted if limit is None else np.minimum(admitted, np.asarray(limit)[:, None])
-    return (position < accepted).astype(np.float64), (position <= accepted) & (position < seen)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,39 +104,3 @@ class Refit:
     before: Coefficients
     after: Coefficients
     statistics: RoundStatistics
-
-
-class OnlineEstimator:
-    """Coefficients in force, the open round's statistics, and a step counter that closes the round.
-
-    One step is `predict` for the drafts, `observe` once verified (for each batch), `end_step` once.
-    Every step counts towards the interval, with labels or without.
-    """
-
-    def __init__(self, K: int, coefficients: Coefficients | None = None, interval: int = REFIT_INTERVAL):
-        self.K = K
-        self.interval = interval
-        self.coefficients = coefficients or Coefficients.cold_start(K)
-        self.statistics = RoundStatistics.zero(K)
-        self.steps = 0
-        self.refits = 0
-
-    def predict(self, feature) -> np.ndarray:
-        """Features [B, K] to acceptance estimates [B, K], float64."""
-        return self.coefficients.predict(np.asarray(feature, dtype=np.float64))
-
-    def observe(self, feature, accepted, admitted, limit=None) -> None:
-        """Learn from one verification: features [B, K] as predicted from; the rest [B] as in `labels`."""
-        label, labelled = labels(accepted, admitted, self.K, limit)
-        self.statistics += RoundStatistics.of(feature, self.predict(feature), label, labelled)
-
-    def end_step(self) -> Refit | None:
-        """Count a step; at the end of a round refit, zero the statistics, and say what changed."""
-        self.steps += 1
-        if self.steps % self.interval:
-            return None
-        self.refits += 1
-        before, statistics = self.coefficients, self.statistics
-        self.coefficients = refit(before, statistics)
-        self.statistics = RoundStatistics.zero(self.K)
-        return Refit(self.refits, self.steps, before, self.coefficients, statistics)

@@ -1,0 +1,144 @@
+"""Adaptive verification: `adaptive[:ESTIMATOR][+depth][+explore=0.02]`.
+
+vLLM's rule: the budget from the estimates of the step before, its slots by this step's estimates.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from avlab.policies.arm import Arm, PolicyError, Written, register
+from avlab.policies.base import Admission, PolicyContext
+from avlab.speculation.decision import Decision, Offer, admit, decide, running_mean
+from avlab.speculation.estimators import base as estimators
+from avlab.speculation.features import Features
+from avlab.speculation.labels import Labels
+from avlab.speculation.regression import Refit
+
+
+@register
+@dataclass(frozen=True, slots=True)
+class Adaptive(Arm):
+    """source: the estimator's name. depth, explore: as `Arm` says."""
+
+    kinds: ClassVar[tuple[str, ...]] = ("adaptive",)
+
+    source: str = estimators.DEFAULT
+    depth: bool = False
+    explore: float = 0.0
+
+    @classmethod
+    def forms(cls) -> tuple[str, ...]:
+        return (f"adaptive[:{'|'.join(estimators.names())}][+depth][+explore=0.02]",)
+
+    @classmethod
+    def read(cls, written: Written, K: int | None) -> Arm:
+        source = estimators.DEFAULT if written.value is None else written.value
+        _check(source, written.text)
+        depth, explore = _options(written)
+        return cls(source, depth, explore)
+
+    def __str__(self) -> str:
+        source = "" if self.source == estimators.DEFAULT else f":{self.source}"
+        explore = f"+explore={self.explore:g}" if self.explore else ""
+        return f"adaptive{source}{'+depth' if self.depth else ''}{explore}"
+
+    @property
+    def adaptive(self) -> bool:
+        return True
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return estimators.named(self.source).reads
+
+    @property
+    def learns(self) -> bool:
+        return estimators.named(self.source).learns
+
+    def served_with(self, features: Collection[str]) -> Arm:
+        """The online estimator takes over where the drafter does not tell what another one reads."""
+        return self if set(self.reads) <= set(features) else replace(self, source=estimators.DEFAULT)
+
+    def make(self, context: PolicyContext) -> "AdaptiveVerification":
+        return AdaptiveVerification(self, context)
+
+
+def _check(source: str, text: str) -> None:
+    """Raises PolicyError for an estimator that does not exist, or that no run may be served by."""
+    known = ", ".join(estimators.names())
+    if not estimators.exists(source):
+        raise PolicyError(f"policy {text!r} names the source {source!r}; known are {known}.")
+    if not estimators.named(source).sound:
+        raise PolicyError(
+            f"policy {text!r} would bend the output: {source!r} looks at drawn tokens, so an audit alone may use it; "
+            f"choose one of {known}."
+        )
+
+
+def _options(written: Written) -> tuple[bool, float]:
+    """Depth and exploration. Raises PolicyError."""
+    text, depth, explore = written.text, False, 0.0
+    seen = set()
+    for option in written.options:
+        name, equals, value = option.partition("=")
+        if name in seen or name not in ("depth", "explore") or (name == "depth") == bool(equals):
+            raise PolicyError(f"policy {text!r} has the option {option!r}; known are depth and explore=0.02.")
+        seen.add(name)
+        if name == "depth":
+            depth = True
+            continue
+        try:
+            explore = float(value)
+        except ValueError:
+            explore = -1.0
+        if not 0 <= explore <= 1:
+            raise PolicyError(f"policy {text!r} explores with {value!r}; give a chance from 0 to 1.")
+    return depth, explore
+
+
+class AdaptiveVerification:
+    """Budget and ranking by the estimates of one estimator.
+
+    `+depth` chooses the depth of the draft with the budget; `+explore` verifies a request in full when its coin falls
+    so. A slot without an earlier estimate counts as `PolicyContext.new_request` says, under `+depth` as the running
+    mean.
+    """
+
+    def __init__(self, arm: Adaptive, context: PolicyContext):
+        self.arm = arm
+        self.deciding = context.measured if context.measured is not None and arm.depth else context.costs
+        self.by_mean = arm.depth or context.new_request == "running-mean"
+        self.mean_estimate = np.ones(context.K)  # [K] over earlier steps
+        self.estimator = estimators.named(arm.source)(context.K, context.refit_interval)
+
+    def decide(self, offer: Offer) -> Decision:
+        self.mean_estimate = running_mean(self.mean_estimate, offer.earlier)
+        unknown = self.mean_estimate if self.by_mean else np.ones_like(self.mean_estimate)
+        return decide(offer, unknown, self.deciding, self.arm.depth, offer.coins < self.arm.explore)
+
+    def estimate(self, features: Features) -> np.ndarray:
+        return self.estimator.predict(features)
+
+    def admit(self, decision: Decision, estimate: np.ndarray | None, offer: Offer) -> Admission:
+        if estimate is None:
+            estimate = np.full(offer.earlier.shape, np.nan)
+        ranked, admitted = admit(decision, estimate, offer.scheduled)
+        plain, whole = (offer.other_tokens + int(lengths.sum()) for lengths in (ranked, admitted))
+        milliseconds = self.deciding.step(offer.requests, decision.drafted, whole)
+        return Admission(
+            admitted=admitted,
+            budget=decision.budget,
+            explored=whole - plain,
+            explored_ms=milliseconds - self.deciding.step(offer.requests, decision.depth, plain),
+            expected_tokens=decision.expected_tokens,
+            expected_ms=milliseconds,
+        )
+
+    def observe(self, features: Features, estimate: np.ndarray | None, labels: Labels) -> None:
+        if estimate is not None:
+            self.estimator.observe(features, estimate, labels)
+
+    def end_step(self) -> Refit | None:
+        return self.estimator.end_step()

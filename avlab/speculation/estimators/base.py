@@ -1,0 +1,69 @@
+"""What a policy asks of an estimator, and the estimators there are, by name."""
+
+from typing import ClassVar, Protocol, TypeVar
+
+import numpy as np
+
+from avlab.speculation.features import Features
+from avlab.speculation.labels import Labels
+from avlab.speculation.regression import Coefficients, Refit
+
+REFIT_INTERVAL = 100  # steps, vLLM's
+DEFAULT = "online"  # of an arm that names none
+
+
+class Estimator(Protocol):
+    """Acceptance estimates of B requests and K positions: the chance of a slot given its prefix.
+
+    A new one is a class under `@register`; the defaults here are those of an estimator that does not learn. One step
+    is `predict` for the drafts, `observe` once they are verified, `end_step` once, with labels or without.
+
+    name: as in `adaptive:NAME`. reads: the features it looks at. learns: whether it changes with labels. sound: False
+    where it looks at drawn tokens, which bends the output: no run may be served by it. coefficients: in force now, and
+    recorded with every refit; None where it has none.
+    """
+
+    name: ClassVar[str]
+    reads: ClassVar[tuple[str, ...]]
+    learns: ClassVar[bool] = False
+    sound: ClassVar[bool] = True
+    coefficients: Coefficients | None = None
+
+    def __init__(self, K: int, interval: int = REFIT_INTERVAL):
+        """interval: steps between refits, where there are any."""
+
+    def predict(self, features: Features) -> np.ndarray:
+        """Acceptance estimates [B, K], float64; nan where the features are."""
+        ...
+
+    def observe(self, features: Features, estimate: np.ndarray, labels: Labels) -> None:
+        """Learn from one verification. estimate: [B, K] as predicted from these features in this step."""
+
+    def end_step(self) -> Refit | None:
+        """Count a step; at the end of a round refit, and say what changed."""
+        return None
+
+
+Kind = TypeVar("Kind", bound=type[Estimator])
+_known: dict[str, type[Estimator]] = {}
+
+
+def register(estimator: Kind) -> Kind:
+    """Make an estimator known by its name."""
+    _known[estimator.name] = estimator
+    return estimator
+
+
+def exists(name: str) -> bool:
+    """Whether there is an estimator of this name, sound or not."""
+    return name in _known
+
+
+def named(name: str) -> type[Estimator]:
+    """The estimator of this name. Raises KeyError."""
+    return _known[name]
+
+
+def names() -> list[str]:
+    """The estimators that a run may be served by, the default first."""
+    return sorted((name for name in _known if _known[name].sound), key=lambda name: (name != DEFAULT, name))
