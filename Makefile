@@ -11,14 +11,11 @@ BIN := $(VENV)/bin
 ARGS ?=
 AUDITED := adaptive adaptive:raw fixed:2 maximum:0.2 budget:earlier drawn:0.2 budget:same-step noise:correction
 
-.PHONY: run serve test test-long test-vllm test-vllm-some check soak screenshots setup setup-dev fetch audit bench bench-vllm-env sample-runs train-drafter clean
+.PHONY: run test test-long test-vllm test-vllm-some check soak screenshots setup setup-dev fetch audit bench bench-vllm-env sample-runs train-drafter clean
 .DEFAULT_GOAL := run
 
-run: fetch            ## the dashboard, on http://127.0.0.1:8501
-	$(BIN)/streamlit run app.py $(ARGS)
-
-serve: fetch          ## a run without a browser, with its progress in the terminal
-	$(BIN)/avlab run $(ARGS)
+run: fetch            ## the dashboard, on http://127.0.0.1:8501; ARGS="--port 8600" is another port
+	$(BIN)/avlab serve $(ARGS)
 
 # One process a core, with one thread each: two that spin on two threads hold each other up. A file's tests stay together.
 PARALLEL ?= --numprocesses auto --dist loadfile
@@ -54,7 +51,7 @@ screenshots: setup-dev fetch ## the pictures of README and docs; five minutes
 fetch: setup          ## the default target: downloaded once, then kept in the user's cache
 	$(BIN)/avlab fetch
 
-# Finished audits are kept in audit.jsonl: after a stop (Ctrl-C, or ARGS="--minutes 30") the same command goes on. Remove
+# Finished audits are kept in audit.jsonl: after a stop (Ctrl-C, or ARGS="--duration 1800") the same command goes on. Remove
 # the file when the engine has changed.
 audit: fetch          ## 20 audits of 100,000 continuations for each rule, sound and unsound; hours. ARGS="--seeds 2" is shorter
 	$(BIN)/avlab bias audit --continuations 100000 --seeds 20 --results audit.jsonl $(addprefix --rule ,$(AUDITED)) $(ARGS)

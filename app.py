@@ -1,4 +1,4 @@
-"""The dashboard: `streamlit run app.py`. Navigation, and the lab's lifetime; nothing else.
+"""The dashboard that `avlab serve` opens: navigation, and the lab's lifetime; nothing else.
 
 The server imports this file once and gets the application, whose start and end are the lab's. A browser's visit
 runs it as a script, which draws the page asked for.

@@ -6,7 +6,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -16,14 +15,14 @@ from typing import Any
 import psutil
 
 from avlab.bench.base import NotMeasured
+from avlab.commands.serve import APP, server_command
 from avlab.processes import PROJECT
 
-APP = PROJECT / "app.py"
 PATIENCE = 300.0  # seconds; machines of tests are busy ones
 
 
 class Dashboard:
-    """`streamlit run` of a script on a free port. Use as a context manager.
+    """The server of `avlab serve`, or of another script, on a free port. Use as a context manager.
 
     began: when it was started, on the monotonic clock. Raises RuntimeError, with the server's log, when it ends at once
     or does not answer.
@@ -36,7 +35,7 @@ class Dashboard:
         self.url = f"http://127.0.0.1:{self.port}"
         self.log, self.database = folder / "dashboard.log", folder / "lab.duckdb"
         values = {"AVLAB_DATABASE": str(self.database), "PYTHONPATH": str(PROJECT)} | environment
-        command = [sys.executable, "-m", "streamlit", "run", str(script), "--server.port", str(self.port)]
+        command = server_command(self.port, script=script)
         command += ["--server.headless", "true", "--server.fileWatcherType", "none"]
         self.began = time.monotonic()
         with self.log.open("wb") as log:

@@ -11,7 +11,7 @@ from typing import Any
 from streamlit.testing.v1 import AppTest
 
 from avlab.bench.large_run import STEP_SECONDS, extend, make_large_run
-from avlab.processes import PROJECT
+from avlab.commands.serve import APP
 from avlab.store import feeds, queries
 from avlab.ui import host, shown
 
@@ -69,7 +69,7 @@ def page_ticks(
             found = {name: Asked() for name in PAGES}
             for place, name in enumerate(PAGES):
                 progress(place, len(PAGES))
-                app = AppTest.from_file(str(PROJECT / "app.py"), default_timeout=600)
+                app = AppTest.from_file(str(APP), default_timeout=600)
                 app.query_params["run"] = run
                 app.run()
                 clock.reset()

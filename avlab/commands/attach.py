@@ -4,9 +4,11 @@ from typing import Annotated, Any
 
 import typer
 from rich.table import Table
+from typer.models import OptionInfo
 
-from avlab.commands import run as run_command
 from avlab.commands import terminal
+from avlab.commands.following import serve
+from avlab.commands.options import Json, duration_of, flag_of, plain_settings
 from avlab.config import default_database
 from avlab.formats import number
 from avlab.vllm.attach_config import AttachConfig
@@ -15,8 +17,9 @@ from avlab.vllm.unknown import cannot_know
 FIELDS = AttachConfig.model_fields
 
 
-def _option(name: str, flag: str | None = None) -> Any:
-    return typer.Option(flag or f"--{name.replace('_', '-')}", help=FIELDS[name].description)
+def _option(name: str) -> OptionInfo:
+    found: OptionInfo = typer.Option(flag_of(name), help=FIELDS[name].description)
+    return found
 
 
 def attach(
@@ -33,7 +36,7 @@ def attach(
     tokens: Annotated[int | None, _option("tokens")] = None,
     requests: Annotated[int | None, _option("requests")] = None,
     database: Annotated[str | None, _option("database")] = None,
-    as_json: Annotated[bool, run_command.JSON] = False,
+    as_json: Json = False,
 ) -> None:
     """Watch a vLLM server that somebody else started: its counters, interval by interval, until Ctrl-C.
 
@@ -43,11 +46,10 @@ def attach(
     given = {
         "url": url, "model": model, "engine": engine, "interval": interval, "verification": verification,
         "key_variable": key_variable, "ca_file": ca_file, "timeout": timeout, "patience": patience,
-        "duration": None if str(duration).lower() in ("inf", "forever") else duration, "tokens": tokens,
+        "duration": duration_of(duration), "tokens": tokens,
         "requests": requests, "database": database if database is not None else str(default_database()),
     }  # fmt: skip
-    given = run_command.plain_settings(given)
-    run_command.serve(AttachConfig.make(given), as_json, show_watched)
+    serve(AttachConfig.make(plain_settings(given)), as_json, show_watched)
 
 
 def show_watched(summary: dict[str, Any]) -> None:

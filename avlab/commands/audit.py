@@ -24,16 +24,15 @@ from avlab.bias.process import (
 from avlab.bias.rules import CaseError
 from avlab.bias.texts import MEASURES, known, within_noise
 from avlab.commands import terminal
-from avlab.commands.run import JSON
+from avlab.commands.options import Json
 from avlab.config import RunConfig
 
 NOTICEABLE = 0.02  # exact total variation from which on an audit must reject
-UNFINISHED, UNEXPECTED = 3, 4  # exit codes: the minutes were over; a verdict is not what the rule deserves
+UNFINISHED, UNEXPECTED = 3, 4  # exit codes: the duration was over; a verdict is not what the rule deserves
 RULES = (
     "adaptive[:head|raw], fixed:k, verify:k, none, maximum:t, entropy:t, margin:t, head:t, budget:earlier, or UNSOUND: "
     "drawn:t, budget:same-step, noise:correction; may be given again."
 )
-Json = Annotated[bool, JSON]
 Target = Annotated[str | None, typer.Option("--target", help="As in a run.")]
 Drafter = Annotated[str | None, typer.Option("--drafter", help="As in a run; a block drafter.")]
 Temperature = Annotated[float, typer.Option("--temperature", help="Of target and drafter, above 0.")]
@@ -55,7 +54,7 @@ def audit(
     temperature: Temperature = 1.0,
     target: Target = None,
     drafter: Drafter = None,
-    positions: Annotated[int, typer.Option("--positions", min=2, max=7, help="Draft positions K.")] = 2,
+    K: Annotated[int, typer.Option("--K", min=2, max=7, help="Draft positions.")] = 2,
     results: Annotated[
         Path | None,
         typer.Option(
@@ -63,23 +62,25 @@ def audit(
             help="A file of JSON lines to keep finished audits in; those in it are not made again.",
         ),
     ] = None,
-    minutes: Annotated[
+    duration: Annotated[
         float | None,
-        typer.Option("--minutes", min=0, help="Stop after so long; with --results the same command goes on."),
+        typer.Option(
+            "--duration", min=0, help="Stop after so many seconds; with --results the same command goes on."
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Audit the engine's step: fresh continuations of a prompt against the target's exact distribution, by a G-test.
 
     One and two tokens, float32. The exit code is 4 where a sound rule is rejected, or an unsound one whose exact total
-    variation is 0.02 or more, or that uses noise twice, is not; 3 where the minutes were over before the audits.
+    variation is 0.02 or more, or that uses noise twice, is not; 3 where the duration was over before the audits.
     """
     if not prompt.strip():
         raise CaseError("--prompt is empty: say something that the model can answer.")
     config = _config(temperature=temperature, target=target, drafter=drafter)
     rules = rule or list(SOUND_RULES)
-    process = AuditProcess(rules, range(seeds), continuations, prompt, config, positions, results)
-    finished = _wait(process, minutes)
+    process = AuditProcess(rules, range(seeds), continuations, prompt, config, K, results)
+    finished = _wait(process, duration)
     rows = [row for row in process.rows.values() if row["done"]]
     if as_json:
         terminal.print_json(
@@ -90,7 +91,7 @@ def audit(
     if not finished:
         kept = "the same command goes on" if results else "give --results FILE to go on from there"
         terminal.errors().print(
-            f"The {minutes:g} minutes are over, {len(rows)} audits were finished: {kept}."
+            f"The {duration:g} seconds are over, {len(rows)} audits were finished: {kept}."
         )
     if any(unexpected(row) for row in rows):
         raise typer.Exit(UNEXPECTED)
@@ -113,9 +114,7 @@ def text(
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of prompts and sampling.")] = TEXT_SEED,
     target: Target = None,
     drafter: Drafter = None,
-    positions: Annotated[
-        int, typer.Option("--positions", min=1, max=7, help="Draft positions K.")
-    ] = TEXT_POSITIONS,
+    K: Annotated[int, typer.Option("--K", min=1, max=7, help="Draft positions.")] = TEXT_POSITIONS,
     as_json: Json = False,
 ) -> None:
     """What a rule does to text: log-probability under the target, entropy and repetition of whole answers.
@@ -124,7 +123,7 @@ def text(
     are paired by request.
     """
     config = _config(temperature=temperature, target=target, drafter=drafter, workload=workload, seed=seed)
-    process = TextProcess(rule or TEXT_RULES, requests, max_new_tokens, config, positions)
+    process = TextProcess(rule or TEXT_RULES, requests, max_new_tokens, config, K)
     _wait(process, None)
     rows = list(process.rows.values())
     if as_json:
@@ -137,9 +136,9 @@ def _config(**given: Any) -> RunConfig:
     return RunConfig.make({name: value for name, value in given.items() if value is not None})
 
 
-def _wait(process: AskedProcess, minutes: float | None) -> bool:
-    """Show progress until the process is done; False if its minutes were over first. Raises AuditFailed."""
-    end = None if minutes is None else time.monotonic() + 60 * minutes
+def _wait(process: AskedProcess, seconds: float | None) -> bool:
+    """Show progress until the process is done; False if its seconds were over first. Raises AuditFailed."""
+    end = None if seconds is None else time.monotonic() + seconds
     try:
         with terminal.bar() as progress:
             while not process.done.wait(0.2):

@@ -11,7 +11,7 @@ from avlab.bias.cases import Bias, bias, check_pair, distribution, parse_distrib
 from avlab.bias.rules import CaseError, parse_rule
 from avlab.commands import terminal
 from avlab.commands.audit import audit, text
-from avlab.commands.run import JSON
+from avlab.commands.options import Json
 
 app = typer.Typer(
     help="When trimming bends the output: exactly, by sampling, and on the running engine.",
@@ -19,7 +19,6 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-Json = Annotated[bool, JSON]
 Normalise = Annotated[bool, typer.Option("--normalise", help="Scale probabilities that do not sum to one.")]
 MOST_DRAWS = 100_000_000  # minutes
 WAYS_OUT = {"normalise": " (Add --normalise.)", "sample": " (Add --sample 200000.)"}
@@ -55,9 +54,7 @@ def exact(
             "random:share, all, none",
         ),
     ] = "drawn:0.5",
-    positions: Annotated[
-        int, typer.Option("--positions", min=1, help="Draft positions, the same row at each.")
-    ] = 1,
+    K: Annotated[int, typer.Option("--K", min=1, help="Draft positions, the same row at each.")] = 1,
     tokens: Annotated[int, typer.Option("--tokens", min=1, help="Output tokens looked at together.")] = 1,
     sample: Annotated[
         int, typer.Option("--sample", min=0, max=MOST_DRAWS, help="Draw so many outputs instead.")
@@ -71,10 +68,8 @@ def exact(
     try:
         p, q = parse_distribution(target, "target", normalise), parse_distribution(draft, "draft", normalise)
         check_pair(p, q)
-        if sample:
-            found = sampled_bias(p, q, named, sample, seed, positions, tokens)
-        else:
-            found = bias(p, q, named, positions, tokens)
+        drawn = sample and sampled_bias(p, q, named, sample, seed, K, tokens)
+        found = drawn or bias(p, q, named, K, tokens)
     except CaseError as error:
         raise CaseError(f"{error}{WAYS_OUT.get(error.way_out, '')}") from None
     _show(found, as_json)

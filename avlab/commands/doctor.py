@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 
 from avlab.commands import terminal
-from avlab.commands.run import JSON
+from avlab.commands.options import Json
 from avlab.commands.vllm import with_arguments
 from avlab.config import ConfigError
 from avlab.vllm import SERVED
@@ -62,7 +62,7 @@ def doctor(
     ca_file: Annotated[
         str | None, typer.Option("--ca-file", help="Certificates to trust, for https.")
     ] = None,
-    as_json: Annotated[bool, JSON] = False,
+    as_json: Json = False,
 ) -> None:
     """Say before 100 GB of weights are loaded what vLLM would refuse, and what would start but disappoint.
 

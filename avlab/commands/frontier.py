@@ -1,50 +1,65 @@
 """`avlab frontier`: every arm under every load, cell by cell, and on from where it was stopped."""
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated
 
-from avlab.commands import run as run_command
 from avlab.commands import terminal, terminal_ab
 from avlab.commands.ab import Watch, objective
+from avlab.commands.following import Answer, Interrupts, began, end, follow, opened
+from avlab.commands.options import Settings, plain_settings, with_settings
 from avlab.config import ConfigError, RunConfig
 from avlab.experiments.plan import DECIDED, FRONTIER_ARMS, FRONTIER_LOADS, notes
-
-OPTIONS: dict[str, tuple[Any, Any, str]] = {  # name: type, default, help
-    "arms": (str, ",".join(FRONTIER_ARMS), "policies to measure"),
-    "concurrency": (str, ",".join(map(str, FRONTIER_LOADS)), "loads: requests under way"),
-    "repeats": (int, 3, "how often each cell is served; error bars come from them"),
-    "block": (str, None, "length of a cell, as 80steps or 5s; else 80steps"),
-    "washout": (int, 4, "steps that are not counted once every first prompt is computed"),
-    "learn": (int, 200, "steps that each adaptive cell serves before the first repeat"),
-    "order_seed": (int, None, "seed of the order of cells; else drawn afresh, and kept with the plan"),
-    "slo": (str, None, "the best arm within a limit, by load: as p95_tpot_ms=80"),
-    "fresh": (bool, False, "begin anew, though an earlier run has measured a part of this"),
-}
+from avlab.wire.messages import Experiment
 
 
-def make() -> Any:
-    """The command, for typer."""
-    text = "Measure throughput against interactivity for every arm and load; goes on where it was stopped."
-    return run_command.with_settings(OPTIONS, DECIDED, _frontier, text)
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """What a frontier measures: its options beside the settings of its run."""
+
+    arms: Annotated[str, "policies to measure"] = ",".join(FRONTIER_ARMS)
+    concurrency: Annotated[str, "loads: requests under way, with commas between"] = ",".join(
+        map(str, FRONTIER_LOADS)
+    )
+    repeats: Annotated[int, "how often each cell is served; error bars come from them"] = 3
+    block: Annotated[str | None, "length of a cell, as 80steps or 5s; else 80steps"] = None
+    washout: Annotated[int, "steps that are not counted once every first prompt is computed"] = 4
+    learn: Annotated[int, "steps that each adaptive cell serves before the first repeat"] = 200
+    order_seed: Annotated[
+        int | None, "seed of the order of cells; else drawn afresh, and kept with the plan"
+    ] = None
+    slo: Annotated[str | None, "the best arm within a limit, by load: as p95_tpot_ms=80"] = None
+    fresh: Annotated[bool, "begin anew, though an earlier run has measured a part of this"] = False
+
+    def loads(self) -> list[int]:
+        """The loads of --concurrency. Raises ConfigError."""
+        try:
+            return [int(text) for text in self.concurrency.split(",")]
+        except ValueError:
+            raise ConfigError(
+                ["concurrency needs whole numbers with commas between, such as 1,4,16,64."]
+            ) from None
 
 
-def _frontier(own: dict[str, Any], settings: dict[str, Any], as_json: bool) -> None:
+def _frontier(asked: Sweep, settings: Settings, as_json: bool) -> None:
     from avlab.experiments.frontier_plan import make_frontier
 
-    slo, fresh = objective(own.pop("slo")), own.pop("fresh")
-    try:
-        loads = [int(text) for text in own.pop("concurrency").split(",")]
-    except ValueError:
-        raise ConfigError(
-            ["concurrency needs whole numbers with commas between, such as 1,4,16,64."]
-        ) from None
-    config = RunConfig.make(run_command.plain_settings(settings), policy="none")
-    config, plan = make_frontier(config, own.pop("arms").split(","), loads, **own)
-    earlier, rest = ([], plan) if fresh else _rest(config, plan)
+    slo = objective(asked.slo)
+    config, plan = make_frontier(
+        RunConfig.make(plain_settings(settings), policy="none"),
+        asked.arms.split(","),
+        asked.loads(),
+        repeats=asked.repeats,
+        block=asked.block,
+        washout=asked.washout,
+        learn=asked.learn,
+        order_seed=asked.order_seed,
+    )
+    earlier, rest = ([], plan) if asked.fresh else _rest(config, plan)
     if rest is None:
         terminal.errors().print("Every repeat is there from earlier runs; --fresh measures again.")
         _show(_earlier(config, earlier[-1], slo), as_json)
         return
-    with run_command.Interrupts() as interrupts, run_command.opened(config, rest) as served:
+    with Interrupts() as interrupts, opened(config, rest) as served:
         with terminal_ab.FrontierDisplay(rest, Watch(lambda: served.frontier(slo))) as display:
             for note in notes(plan):
                 display.say(note)
@@ -52,20 +67,28 @@ def _frontier(own: dict[str, Any], settings: dict[str, Any], as_json: bool) -> N
                 display.say(
                     f"Goes on from where it was stopped: {rest.rounds} of {plan.rounds} repeats to go."
                 )
-            progress = run_command.follow(served, display, interrupts)
+            progress = follow(served, display, interrupts)
         failed = progress["status"]["outcome"] == "failed" and not progress["tally"]["steps"]
-        if run_command.began(served, progress) and not failed:
+        if began(served, progress) and not failed:
             _show(served.frontier(slo), as_json)
         if interrupts.count or progress["status"]["outcome"] in ("stopped", "cut short"):
             terminal.errors().print("Stopped: the same command goes on from here.")
-        run_command.end(progress["status"], interrupts)
+        end(progress["status"], interrupts)
 
 
-def _show(answer: dict[str, Any], as_json: bool) -> None:
+frontier = with_settings(
+    Sweep,
+    _frontier,
+    "Measure throughput against interactivity for every arm and load; goes on where it was stopped.",
+    DECIDED,
+)
+
+
+def _show(answer: Answer, as_json: bool) -> None:
     terminal.print_json(answer) if as_json else terminal_ab.show_frontier(answer)
 
 
-def _rest(config: RunConfig, plan: Any) -> tuple[list[str], Any]:
+def _rest(config: RunConfig, plan: Experiment) -> tuple[list[str], Experiment | None]:
     """Earlier runs of this frontier, and the plan for what they lack (None if nothing)."""
     import msgspec
 
@@ -74,9 +97,8 @@ def _rest(config: RunConfig, plan: Any) -> tuple[list[str], Any]:
     from avlab.lab.reach import here_or_there
     from avlab.store.database import connect_reader
     from avlab.store.errors import DatabaseHeld, StoreError
-    from avlab.wire.messages import Experiment
 
-    def read() -> tuple[list[str], Any]:
+    def read() -> tuple[list[str], Experiment | None]:
         try:
             con = connect_reader(config.database)
         except DatabaseHeld:
@@ -87,7 +109,7 @@ def _rest(config: RunConfig, plan: Any) -> tuple[list[str], Any]:
             runs = frontier_plan.earlier_runs(con, config, plan)
             return runs, frontier_plan.missing(con, runs, plan)
 
-    def asked() -> tuple[list[str], Any]:
+    def asked() -> tuple[list[str], Experiment | None]:
         plain = {"config": config.model_dump(mode="json"), "experiment": msgspec.to_builtins(plan)}
         found = ask(config.database, "plan_frontier", **plain)
         return found["runs"], found["plan"] and msgspec.convert(found["plan"], Experiment)
@@ -95,14 +117,8 @@ def _rest(config: RunConfig, plan: Any) -> tuple[list[str], Any]:
     return here_or_there(config.database, read, asked)
 
 
-def _earlier(config: RunConfig, run: str, slo: tuple[str, float] | None) -> dict[str, Any]:
+def _earlier(config: RunConfig, run: str, slo: tuple[str, float] | None) -> Answer:
+    from avlab.commands.asking import answer
     from avlab.experiments.frontier_analysis import analyse_frontier
-    from avlab.lab.owner import ask
-    from avlab.lab.reach import here_or_there
-    from avlab.store.database import connect_reader
 
-    def read() -> dict[str, Any]:
-        with connect_reader(config.database) as con:
-            return analyse_frontier(con, run, slo)
-
-    return here_or_there(config.database, read, lambda: ask(config.database, "frontier", run=run, slo=slo))
+    return answer(config.database, "frontier", lambda con: analyse_frontier(con, run, slo), run=run, slo=slo)

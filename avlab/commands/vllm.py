@@ -2,15 +2,18 @@
 
 import os
 import shutil
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
-from avlab.commands import ab as ab_command
-from avlab.commands import run as run_command
 from avlab.commands import terminal
-from avlab.commands.run import JSON
+from avlab.commands.ab import Comparison, compare
+from avlab.commands.following import serve
+from avlab.commands.options import Json, Settings, limited, plain_settings, with_settings
+from avlab.commands.run import Load
+from avlab.experiments.plan import DECIDED
 from avlab.vllm import NotInstalled
 from avlab.vllm.presets import Preset, names, preset, presets
 from avlab.vllm.serve_line import ServeLine
@@ -21,8 +24,6 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-
-Json = Annotated[bool, JSON]
 
 
 @app.command("presets")
@@ -71,38 +72,53 @@ def one_preset(
     out.print(line.shell(), markup=False, soft_wrap=True)
 
 
-WORDS = ("MODEL", "A model or a preset; behind it --, and what vllm serve is given.")
+Words = Annotated[
+    list[str],
+    typer.Argument(metavar="MODEL", help="A model or a preset; behind it --, and what vllm serve is given."),
+]
 
 
-def _serve(words: list[str], own: dict[str, Any], settings: dict[str, Any], as_json: bool) -> None:
-    given = run_command.limited(run_command.plain_settings(settings))
-    config = VllmConfig.make(given, serve=command_of(words))
-    run_command.serve(config, as_json, terminal.show_summary)
+@dataclass(frozen=True, kw_only=True)
+class VllmLoad(Load):
+    """The options of a run that vLLM serves, beside its settings."""
+
+    words: Words
 
 
-def _ab(words: list[str], own: dict[str, Any], settings: dict[str, Any], as_json: bool) -> None:
-    given = run_command.plain_settings(settings)
-    ab_command.compare(VllmConfig.make(given, serve=command_of(words)), own, as_json)
+@dataclass(frozen=True, kw_only=True)
+class VllmComparison(Comparison):
+    """The options of an A/B that vLLM serves."""
+
+    words: Words
+    arms: Annotated[str, "adaptive and verify:k, within one engine"] = "adaptive,verify:3"
+
+
+def _run(load: VllmLoad, settings: Settings, as_json: bool) -> None:
+    given = limited(load.with_arrival(plain_settings(settings)))
+    serve(VllmConfig.make(given, serve=command_of(load.words)), as_json, terminal.show_summary)
+
+
+def _ab(asked: VllmComparison, settings: Settings, as_json: bool) -> None:
+    config = VllmConfig.make(plain_settings(settings), serve=command_of(asked.words))
+    compare(config, asked, as_json)
 
 
 app.command("run")(
-    run_command.with_settings(
-        {},
-        ("serve",),
-        _serve,
+    with_settings(
+        VllmLoad,
+        _run,
         "Serve a workload with vLLM in a background worker, and record it.",
+        ("serve",),
         VllmConfig,
-        WORDS,
     )
 )
 app.command("ab")(
-    run_command.with_settings(
-        ab_command.OPTIONS | {"arms": (str, "adaptive,verify:3", "adaptive and verify:k, within one engine")},
-        ("serve", *ab_command.DECIDED),
+    with_settings(
+        VllmComparison,
         _ab,
         "Compare lengths of verification within one vLLM engine; drafting stays at K.",
+        ("serve", *DECIDED),
         VllmConfig,
-        WORDS,
     )
 )
 

@@ -153,12 +153,12 @@ def test_the_commands_print_tables(config):
     )
     assert result.exit_code == 0 and "UNSOUND" in result.output and "Published" in result.output
     options = ["--rule", "maximum:0.15", "--rule", "drawn:0.15", "--requests", "6", "--max-new-tokens", "12"]
-    result = command(config, "text", *options, "--positions", "3", "--workload", "chat")
+    result = command(config, "text", *options, "--K", "3", "--workload", "chat")
     assert result.exit_code == 0 and "6 requests" in result.output and "UNSOUND" in result.output
 
 
-def test_an_audit_that_ran_out_of_minutes_says_so(config, tmp_path):
-    options = ["--rule", "none", "--continuations", "1000000", "--minutes", "0", "--prompt", "you"]
+def test_an_audit_that_ran_out_of_time_says_so(config, tmp_path):
+    options = ["--rule", "none", "--continuations", "1000000", "--duration", "0", "--prompt", "you"]
     result = command(config, "audit", *options, "--results", str(tmp_path / "audit.jsonl"))
     assert result.exit_code == UNFINISHED and "the same command goes on" in result.output
 

@@ -70,8 +70,8 @@ def test_it_reads_well_without_json():
 
 def test_sampled_where_asked():
     case = ["exact", "--target", EIGHT, "--draft", "0.3,0.1,0.1,0.1,0.1,0.1,0.1,0.1", "--rule", "drawn:0.2"]
-    found = answer(*case, "--positions", "3", "--tokens", "2", "--sample", "20000")
-    exact = answer(*case, "--positions", "3", "--tokens", "2")
+    found = answer(*case, "--K", "3", "--tokens", "2", "--sample", "20000")
+    exact = answer(*case, "--K", "3", "--tokens", "2")
     assert found["draws"] == 20000 and len(found["output"]) == 64
     assert np.abs(np.subtract(found["output"], exact["output"])).max() < 0.01 and found["p_value"] < 1e-6
     assert "G-test on 64 cells" in shown(*case, "--tokens", "2", "--sample", "20000")
@@ -105,10 +105,10 @@ def test_what_is_no_case_is_said_in_a_sentence(target, draft, rule, sentence):
 
 def test_more_than_can_be_enumerated_is_counted_and_sampling_offered():
     with pytest.raises(CaseError, match=r"299,\d\d\d states.*--sample"):
-        answer("exact", "--target", EIGHT, "--draft", EIGHT, "--positions", "3", "--tokens", "4")
+        answer("exact", "--target", EIGHT, "--draft", EIGHT, "--K", "3", "--tokens", "4")
 
 
-@pytest.mark.parametrize("more", [("--tokens", "15"), ("--positions", "40")])
+@pytest.mark.parametrize("more", [("--tokens", "15"), ("--K", "40")])
 def test_sampling_is_offered_only_where_it_would_end(more):
     case = ["exact", "--target", "0.5,0.3,0.2", "--draft", "0.2,0.7,0.1", *more]
     with pytest.raises(CaseError, match=r"take fewer\.$"):

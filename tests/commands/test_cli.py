@@ -15,7 +15,7 @@ from command_line import STAND_IN, avlab, one_sentence
 from places import ROOT, SUPPORT
 
 from avlab.commands.cli import app
-from avlab.commands.run import began
+from avlab.commands.following import began
 from avlab.config import RunConfig
 from avlab.lab.lab import Lab
 from avlab.lab.owner import OwnerError, ask
@@ -39,7 +39,7 @@ COMMANDS = typer.main.get_command(app).commands
 
 def test_run_has_an_option_for_every_setting():
     names = {parameter.name for parameter in COMMANDS["run"].params}
-    assert names == {*RunConfig.model_fields, "prompts", "as_json"}
+    assert names == {*RunConfig.model_fields, "prompts", "concurrency", "as_json"}
 
 
 def test_the_command_line_needs_no_torch():
@@ -76,6 +76,14 @@ def test_run_then_ask(path, tmp_path):
     assert "parquet or csv" in one_sentence(avlab("export", "last", str(tmp_path / "b"), "--form", "xls"))
 
 
+def test_concurrency_is_the_same_word_in_run_and_ab(path):
+    ran = avlab("run", "--tokens", "40", "--concurrency", "3", "--json")
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout)["arrival"] == "closed:3"
+    told = {name: {each.name for each in COMMANDS[name].params} for name in ("run", "ab", "frontier")}
+    assert all("concurrency" in names and "max_num_seqs" in names for names in told.values())
+
+
 def test_without_json_it_is_for_people(path):
     ran = avlab("run", "--tokens", "40")
     assert ran.returncode == 0 and "throughput" in ran.stdout and "run 0" in ran.stderr
@@ -94,6 +102,8 @@ def test_without_json_it_is_for_people(path):
         (["--seed", "1.5"], "whole number"),
         (["--workload", "code", "--prompts", "x"], "give one of them"),
         (["--K", "1000"], "at most 32"),
+        (["--concurrency", "8", "--arrival", "closed:8"], "--concurrency and --arrival both say"),
+        (["--concurrency", "0"], "--concurrency is 0; it must be 1 request or more."),
     ],
 )
 def test_a_wrong_setting_is_a_sentence_and_code_2(path, options, word):

@@ -10,7 +10,7 @@ import pytest
 import store_frames as frames
 from places import ROOT, SUPPORT
 
-from avlab.commands.frontier import OPTIONS
+from avlab.commands.frontier import Sweep
 from avlab.config import ConfigError, RunConfig
 from avlab.experiments.frontier_analysis import analyse_frontier, dominates
 from avlab.experiments.frontier_plan import earlier_runs, make_frontier
@@ -238,8 +238,8 @@ def test_hover_tells_the_whole_ledger():
 
 
 def test_the_command_measures_what_the_page_offers():
-    assert OPTIONS["arms"][1].split(",") == list(FRONTIER_ARMS)
-    assert OPTIONS["concurrency"][1] == "1,2,4,8,16,32,64"
+    assert Sweep().arms.split(",") == list(FRONTIER_ARMS)
+    assert Sweep().concurrency == "1,2,4,8,16,32,64"
     assert {"adaptive", "adaptive+depth"} < set(FRONTIER_ARMS)
 
 
@@ -297,7 +297,7 @@ def test_a_published_frontier_is_laid_on_ours_at_the_load_that_is_asked_for():
         ({"arms": ("nope",)}, "there is no policy 'nope'"),
         ({"arms": ("none", "fixed:9")}, "'fixed:9' asks for 9"),
         ({"loads": ()}, "needs loads"),
-        ({"loads": (1, 64)}, "at most slots, 4"),
+        ({"loads": (1, 64)}, "at most max_num_seqs, 4"),
         ({"block": "1steps"}, "wash-out"),
     ],
 )
