@@ -7,7 +7,7 @@ import numpy as np
 import streamlit as st
 
 from avlab import formats
-from avlab.figures import calibration, numbers, palette, sums
+from avlab.figures import calibration, numbers, sums
 from avlab.speculation.calibration import Scores, scores
 from avlab.store import queries
 from avlab.ui import host, windows
@@ -69,7 +69,7 @@ def nothing() -> None:
 def scores_of(source: str, found: Scores) -> None:
     """A row of measures of one source of estimates."""
     columns = st.columns([2.4, 1, 1, 1, 1, 1])
-    columns[0].markdown(f"Estimates of the  \n**{palette.SOURCE_NAMES[source]}**")
+    columns[0].markdown(f"Estimates of the  \n**{sums.title(source)}**")
     measures = {
         "ECE": found.ece,
         "noise floor": found.ece_floor,

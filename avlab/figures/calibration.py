@@ -9,6 +9,7 @@ from plotly.subplots import make_subplots
 
 from avlab.figures import palette
 from avlab.figures.base import SECONDS, frame, line, nothing
+from avlab.figures.sums import title as estimator_title
 from avlab.speculation.calibration import COUNT, GROUPS, POSITIVES, SUM_P, reliability, scores
 from avlab.speculation.intervals import wilson
 
@@ -42,9 +43,9 @@ def _points(source: str, sums: np.ndarray, small: bool = False) -> go.Scatter:
     groups = max(1, min(GROUPS, int(sums[:, COUNT].sum()) // LEAST_IN_GROUP))
     mean, rate, count = reliability(sums, groups)
     low, high = wilson(rate * count, count)
-    colour = palette.SOURCES[source]
+    colour = palette.source(source)
     return go.Scatter(
-        x=mean, y=rate, mode="lines+markers", name=palette.SOURCE_NAMES[source], customdata=count,
+        x=mean, y=rate, mode="lines+markers", name=estimator_title(source), customdata=count,
         line={"color": palette.faint(colour, 0.45), "width": 1}, marker={"color": colour, "size": 5 if small else 7},
         error_y={
             "type": "data", "array": high - rate, "arrayminus": rate - low, "color": palette.faint(colour, 0.6),
@@ -112,7 +113,7 @@ def bin_counts(sums: Mapping[str, np.ndarray]) -> go.Figure:
         figure.add_trace(
             go.Bar(
                 x=(edges[:-1] + edges[1:]) / 2, y=count / max(count.sum(), 1), customdata=count,
-                name=palette.SOURCE_NAMES[source], marker={"color": palette.faint(palette.SOURCES[source], 0.7)},
+                name=estimator_title(source), marker={"color": palette.faint(palette.source(source), 0.7)},
                 hovertemplate="around %{x:.2f}: %{customdata:,.0f} slots",
             )
         )  # fmt: skip
@@ -135,9 +136,9 @@ def over_time(
         values = [getattr(each, measure) for each in found]
         if np.isfinite(values).any():
             drawn = True
-            colour = palette.SOURCES[source]
+            colour = palette.source(source)
             figure.add_trace(
-                line(palette.SOURCE_NAMES[source], time, values, colour, hovertemplate="%{y:.4f}", mode="lines+markers",
+                line(estimator_title(source), time, values, colour, hovertemplate="%{y:.4f}", mode="lines+markers",
                      marker={"size": 4})
             )  # fmt: skip
             if measure == "ece" and source == next(iter(windows)):
@@ -160,7 +161,7 @@ def measures_by_position(sums: Mapping[str, np.ndarray], measure: str) -> go.Fig
         found = [getattr(scores(each), measure) for each in values]
         figure.add_trace(
             line(
-                palette.SOURCE_NAMES[source], list(range(len(values))), found, palette.SOURCES[source],
+                estimator_title(source), list(range(len(values))), found, palette.source(source),
                 mode="lines+markers", marker={"size": 7}, hovertemplate="%{y:.4f}",
             )
         )  # fmt: skip

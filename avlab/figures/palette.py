@@ -1,5 +1,7 @@
 """One colour for one thing, on every page; each can be told apart from the others on white and on near-black."""
 
+from zlib import crc32
+
 # what happens to draft tokens
 SCHEDULED = "#9aa7b8"
 ADMITTED = "#3f83f8"
@@ -7,13 +9,9 @@ ACCEPTED = "#12a37f"
 REJECTED = "#e0533d"
 BONUS = "#d99a1c"
 
-# where acceptance estimates come from
+# where acceptance estimates come from; an estimator that is not among these has one of OTHERS
 SOURCES = {"online": "#8b5cf6", "raw": "#d97f1c", "head": "#d6478b"}
-SOURCE_NAMES = {
-    "online": "online estimator",
-    "raw": "raw maximum probability",
-    "head": "confidence head",
-}
+OTHERS = ("#12a37f", "#56b4c9", "#d99a1c", "#e0533d")
 
 # where a step's time goes
 PHASES = {
@@ -34,6 +32,11 @@ RUNS = ("#3f83f8", "#12a37f", "#d97f1c", "#8b5cf6", "#d6478b")  # runs side by s
 HEAT = [[0, "rgba(128,138,150,0.16)"], [0.15, "rgba(63,131,248,0.45)"], [0.55, "#3f83f8"], [1, "#f5a742"]]
 
 _FIRST, _LAST = (245, 158, 66), (63, 81, 181)  # from the first position to the last
+
+
+def source(name: str) -> str:
+    """The colour of an estimator's estimates, the same on every page and in every process."""
+    return SOURCES.get(name) or OTHERS[crc32(name.encode()) % len(OTHERS)]
 
 
 def position(k: int, K: int) -> str:

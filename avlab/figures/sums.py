@@ -4,12 +4,18 @@ import numpy as np
 
 from avlab.figures.base import Columns
 from avlab.speculation.calibration import BINS, FIELDS
+from avlab.speculation.estimators import base as estimators
 
 
 def sources_of(rows: Columns) -> list[str]:
-    """The sources that have labelled slots, the online estimator first."""
+    """The estimators that have labelled slots, the online one first."""
     present = set(rows.get("source", np.zeros(0)).tolist())
-    return [name for name in ("online", "head", "raw") if name in present]
+    return sorted(present, key=lambda name: (name != estimators.DEFAULT, name))
+
+
+def title(source: str) -> str:
+    """An estimator's name on charts; that in the database where the estimator itself is not here any more."""
+    return estimators.named(source).title if estimators.exists(source) else source
 
 
 def of_source(rows: Columns, source: str, K: int) -> np.ndarray:
@@ -20,12 +26,14 @@ def of_source(rows: Columns, source: str, K: int) -> np.ndarray:
 def comparable(rows: Columns) -> dict[str, np.ndarray]:
     """Only the windows in which every source predicted, so that all are judged on the same draft tokens.
 
-    (Under a fixed policy the online estimator does not predict, and the maximum probability is still recorded.)
+    (Under a fixed policy the online estimator does not predict, and the maximum probability is still recorded.) A
+    source that shares no window with those before it, as that of another arm, is left out.
     """
     buckets = [np.unique(rows["bucket"][rows["source"] == source]) for source in sources_of(rows)]
     shared = buckets[0] if buckets else np.zeros(0)
     for other in buckets[1:]:
-        shared = np.intersect1d(shared, other)
+        both = np.intersect1d(shared, other)
+        shared = both if len(both) else shared
     kept = np.isin(rows["bucket"], shared) if buckets else np.zeros(0, bool)
     return {name: column[kept] for name, column in rows.items()} if buckets else dict(rows)
 

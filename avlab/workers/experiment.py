@@ -65,7 +65,10 @@ class Conductor:
         self.engine.policies.pop(str(arm), None)
         policy = self.engine.policy_for(arm)
         if policy.arm != arm:
-            raise PolicyError(f"policy {arm} does not exist for this drafter: it has no confidence head.")
+            reason = "it has no confidence head"
+            if arm.reads != ("head_log_odds",):
+                reason = f"it does not tell what {arm.source} reads, {' and '.join(arm.reads)}"
+            raise PolicyError(f"policy {arm} does not exist for this drafter: {reason}.")
         self._policies[label] = policy
 
     # ---- called by the serving loop ------------------------------------------------------------------------

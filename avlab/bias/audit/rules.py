@@ -28,6 +28,10 @@ from avlab.speculation.regression import Refit
 
 SOUND = ("maximum", "entropy", "margin", "head")
 PREDICTORS = (*SOUND, "drawn")  # scores of a draft slot; the last looks at the drawn token
+RANKS_AS: dict[tuple[str, ...], str] = {
+    ("max_log_odds",): "maximum",
+    ("head_log_odds",): "head",
+}  # by what is read
 GRAMMAR = (
     "adaptive[:head|raw], fixed:k, verify:k, none, maximum:t, entropy:t, margin:t, head:t, budget:earlier, and "
     "UNSOUND: "
@@ -60,9 +64,9 @@ class AuditRule:
         """
         if self.kind in PREDICTORS:
             return self.kind
-        if self.kind == "budget" or (self.arm is not None and self.arm.adaptive):
-            return "head" if self.arm is not None and self.arm.source == "head" else "maximum"
-        return None
+        if self.kind == "budget":
+            return "maximum"
+        return RANKS_AS.get(self.arm.reads) if self.arm else None
 
     @property
     def uniforms(self) -> noise.Uniforms:

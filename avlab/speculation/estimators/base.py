@@ -18,12 +18,13 @@ class Estimator(Protocol):
     A new one is a class under `@register`; the defaults here are those of an estimator that does not learn. One step
     is `predict` for the drafts, `observe` once they are verified, `end_step` once, with labels or without.
 
-    name: as in `adaptive:NAME`. reads: the features it looks at. learns: whether it changes with labels. sound: False
-    where it looks at drawn tokens, which bends the output: no run may be served by it. coefficients: in force now, and
-    recorded with every refit; None where it has none.
+    name: as in `adaptive:NAME`. title: on charts. reads: the features it looks at. learns: whether it changes with
+    labels. sound: False where it looks at drawn tokens, which bends the output: no run may be served by it.
+    coefficients: in force now, and recorded with every refit; None where it has none.
     """
 
     name: ClassVar[str]
+    title: ClassVar[str]
     reads: ClassVar[tuple[str, ...]]
     learns: ClassVar[bool] = False
     sound: ClassVar[bool] = True

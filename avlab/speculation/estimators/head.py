@@ -13,6 +13,7 @@ class HeadEstimator(Estimator):
     """What the head was trained to say; drafters without one have no such feature."""
 
     name: ClassVar[str] = "head"
+    title: ClassVar[str] = "confidence head"
     reads: ClassVar[tuple[str, ...]] = ("head_log_odds",)
 
     def predict(self, features: Features) -> np.ndarray:

@@ -18,6 +18,7 @@ class OnlineEstimator(Estimator):
     """
 
     name: ClassVar[str] = "online"
+    title: ClassVar[str] = "online estimator"
     reads: ClassVar[tuple[str, ...]] = ("max_log_odds",)
     learns: ClassVar[bool] = True
     coefficients: Coefficients

@@ -13,6 +13,7 @@ class RawEstimator(Estimator):
     """What a drafter says of itself, uncorrected."""
 
     name: ClassVar[str] = "raw"
+    title: ClassVar[str] = "raw maximum probability"
     reads: ClassVar[tuple[str, ...]] = ("max_log_odds",)
 
     def predict(self, features: Features) -> np.ndarray:

@@ -1,0 +1,113 @@
+"""An estimator is one file of `speculation/estimators`: `adaptive:NAME` is parsed, listed, served and recorded."""
+
+import sys
+
+import numpy as np
+import pytest
+from draft_features import features_of
+from serving_loop import quick, serve  # noqa: F401  (quick is a fixture)
+from tiny_models import make_engine, write_block_drafter, write_llama
+from tiny_models import serve as serve_all
+
+import avlab.speculation.estimators
+from avlab.engine.request import Request
+from avlab.figures import palette, sums
+from avlab.modules import import_all
+from avlab.policies.arm import Arm, PolicyError, grammar, labels
+from avlab.speculation.estimators import base
+from avlab.wire import messages as m
+
+FILE = '''
+"""The share accepted so far at each position, whatever the draft says; and one that peeks."""
+
+import numpy as np
+
+from avlab.speculation.estimators.base import Estimator, register
+
+
+@register
+class Share(Estimator):
+    name, title, reads, learns = "share", "share accepted so far", ("max_log_odds",), True
+
+    def __init__(self, K, interval=100):
+        self.accepted, self.seen = np.ones(K), np.full(K, 2.0)
+
+    def predict(self, features):
+        known = np.isfinite(features["max_log_odds"])
+        return np.where(known, self.accepted / self.seen, np.nan)
+
+    def observe(self, features, estimate, labels):
+        self.accepted += (labels.label * labels.labelled).sum(0)
+        self.seen += labels.labelled.sum(0)
+
+
+@register
+class Peeking(Share):
+    name, title, reads, sound = "peeking", "the drawn token", ("drawn_log_odds",), False
+'''
+
+
+@pytest.fixture
+def share(tmp_path, monkeypatch):
+    """The file in the package, for the time of a test."""
+    package = avlab.speculation.estimators
+    (tmp_path / "share.py").write_text(FILE)
+    monkeypatch.setattr(base, "_known", dict(base._known))
+    monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path)])
+    import_all("avlab.speculation.estimators")
+    yield
+    del sys.modules["avlab.speculation.estimators.share"]
+
+
+def test_an_arm_names_it(share):
+    arm = Arm.parse("adaptive:share+depth")
+    assert (str(arm), arm.source, arm.learns, arm.reads) == (
+        "adaptive:share+depth",
+        "share",
+        True,
+        ("max_log_odds",),
+    )
+    assert labels(["adaptive:share", "adaptive"]) == ["adaptive:share", "adaptive"]
+    assert "adaptive[:online|head|raw|share]" in grammar()
+    assert sums.title("share") == "share accepted so far" and palette.source("share").startswith("#")
+
+
+def test_one_that_looks_at_drawn_tokens_is_refused(share):
+    with pytest.raises(PolicyError, match=r"'peeking' looks at drawn tokens.*online, head, raw, share\.$"):
+        Arm.parse("adaptive:peeking")
+    assert "peeking" not in grammar()
+
+
+def test_the_engine_serves_it(share, tmp_path):
+    target = write_llama(tmp_path / "target")
+    engine = make_engine(target, "block", write_block_drafter(tmp_path / "drafter", target), "adaptive:share")
+    _, reports = serve_all(engine, [Request(i, [i + 1, 2], 12, seed=i) for i in range(3)])
+    accepted, seen = np.ones(engine.K), np.full(engine.K, 2.0)
+    for slots in (report.slots for report in reports if report.slots is not None):
+        np.testing.assert_array_equal(slots.estimate, np.tile(accepted / seen, (len(slots.request), 1)))
+        accepted, seen = accepted + (slots.label == 1).sum(0), seen + (slots.label >= 0).sum(0)
+    assert {report.arm for report in reports} == {"adaptive:share"} and seen.sum() > 2 * engine.K
+
+
+def test_a_run_records_how_well_it_is_calibrated(share):
+    """And no coefficients, as it has none."""
+    wire, server = serve(tokens=1000, policy="adaptive:share")
+    assert server.run() == "done"
+    assert {block.arm for block in wire.of(m.Block)} == {"adaptive:share"} and not wire.of(m.Refit)
+    counts = {
+        source: sum(sum(each.count) for each in wire.of(m.Calibration) if each.source == source)
+        for source in ("share", "raw")
+    }
+    assert counts["share"] == counts["raw"] > 100
+
+
+def test_where_the_drafter_does_not_tell_what_it_reads_the_online_estimator_takes_over():
+    assert str(Arm.parse("adaptive:head+depth").served_with(("max_log_odds",))) == "adaptive+depth"
+    assert str(Arm.parse("adaptive:head").served_with(("max_log_odds", "head_log_odds"))) == "adaptive:head"
+
+
+@pytest.mark.parametrize("name", base.names())
+def test_every_estimator_keeps_what_was_not_drafted_unknown(name):
+    features = features_of([[2.0, np.nan]], [[1.0, np.nan]])
+    estimate = base.named(name)(2).predict(features)
+    assert 0 < estimate[0, 0] < 1 and np.isnan(estimate[0, 1]) and estimate.dtype == np.float64
