@@ -45,6 +45,11 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
         "AS features, estimate, survival, admitted, label FROM drafts",
         "DROP TABLE drafts",
         "ALTER TABLE slots RENAME TO drafts",
+        # settings got vLLM's names; a quote inside a JSON string has a backslash before it, so only names are found
+        """UPDATE runs SET config = regexp_replace(config, '"slots"(\\s*:)', '"max_num_seqs"\\1') """
+        "WHERE kind = 'reference'",
+        """UPDATE runs SET config = regexp_replace(config, '"context"(\\s*:)', """
+        """'"max_num_batched_tokens":null,"max_model_len"\\1') WHERE kind = 'reference'""",
     ),
 }
 

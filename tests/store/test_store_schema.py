@@ -2,6 +2,7 @@
 
 import gzip
 import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -155,6 +156,25 @@ def test_stored_file_of_each_version_still_reads(stored, tmp_path):
             filled = f"CREATE TABLE {table} " not in later
             assert con.execute(f"SELECT count(*) > 0 FROM {table}").fetchall() == [(filled,)], table
             con.execute(f"SELECT {', '.join(chr(34) + c + chr(34) for c in columns)} FROM {table}").fetchall()
+
+
+def test_settings_of_older_runs_have_the_names_of_now(tmp_path):
+    path, run = tmp_path / "a.duckdb", new_run_id()
+    given = {"slots": 3, "context": 512, "workload": 'file:a"slots": 1'}
+    with Recorder(path) as recorder:
+        for envelope in frames.envelopes(frames.whole_run(), run):
+            recorder.record(envelope)
+    with Database(path) as database:
+        con = database.cursor()
+        con.execute("UPDATE runs SET config = ?", [json.dumps(given)])
+        for statement in (each for each in schema.MIGRATIONS[5] if "config" in each):
+            con.execute(statement)
+        assert queries.describe(con, run)["config"] == {
+            "max_num_seqs": 3,
+            "max_num_batched_tokens": None,
+            "max_model_len": 512,
+            "workload": given["workload"],
+        }
 
 
 def test_run_ids_are_version_7_and_sort_by_time():
