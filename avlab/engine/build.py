@@ -28,6 +28,7 @@ class Built:
     """An engine and what a run's record says of it."""
 
     engine: Engine
+    target: Target
     text: Text
     costs: Costs
     target_name: str
@@ -135,6 +136,7 @@ def build(config: RunConfig, progress: Progress = lambda text, done, total: None
     engine = Engine(target, drafter, costs.table, settings, arm, cache)
     return Built(
         engine=engine,
+        target=target,
         text=text,
         costs=costs,
         target_name=folder.name,

@@ -13,8 +13,8 @@ from avlab.engine.drafters.base import Drafter, DraftInput, Drafts
 from avlab.engine.plan import StepPlan, plan_step
 from avlab.engine.report import Observer, Slots, StepReport, Stopwatch
 from avlab.engine.request import Finished, Request, Sequence, check
-from avlab.engine.sampler import speculative_sample
-from avlab.engine.target import Target
+from avlab.engine.sampler import LogitRows, speculative_sample
+from avlab.engine.target import ServedTarget
 from avlab.policies.arm import Arm
 from avlab.policies.base import Policy, PolicyContext, make_policy
 from avlab.speculation.costs import CostTable
@@ -60,7 +60,7 @@ class Engine:
 
     def __init__(
         self,
-        target: Target,
+        target: ServedTarget,
         drafter: Drafter | None,
         costs: CostTable,
         config: EngineConfig,
@@ -127,6 +127,23 @@ class Engine:
         check(request, self.target.config.vocabulary, self.room)
         self.queue.append(request)
 
+    def resume(
+        self, requests: list[Request], newest: int, states: torch.Tensor, earlier: np.ndarray
+    ) -> list[Sequence]:
+        """Decode requests whose prompts stand in their cache slots already; no other may be in service.
+
+        newest: the token behind each prompt. states: [S * hidden] the target's at the prompt's last position.
+        earlier: [n or more, K] acceptance estimates of the step before, nan where there are none.
+        """
+        assert not self.sequences and len(requests) <= self.cache.free_slots
+        self.states[:] = states
+        slots = sorted(self.cache.acquire() for _ in requests)
+        self.sequences = [
+            Sequence(request, slot, [*request.tokens, newest], before, cached=len(request.tokens))
+            for request, slot, before in zip(requests, slots, earlier, strict=False)
+        ]
+        return list(self.sequences)
+
     def cancel(self, request_id: int) -> Finished | None:
         """Take a request out; None if it was not running yet (then it leaves the queue) or is not here."""
         for sequence in self.sequences:
@@ -172,11 +189,11 @@ class Engine:
         watch.lap("decide")
 
         # verify: one ragged pass over newest tokens, admitted drafts and prompt chunks
-        logits, states, first = self._verify(plan, drafts, admitted)
+        rows, states, first = self._verify(plan, drafts, admitted)
         watch.lap("verify")
 
         # sample: accepted drafts and the target's own token, [N]; a prompt's last row is a request without drafts
-        accepted, own = self._sample(plan, logits, drafts, admitted)
+        accepted, own = self._sample(plan, rows, drafts, admitted)
         last = (
             first + accepted + np.maximum(np.array(plan.chunks) - 1, 0)
         )  # each sequence's last verified row
@@ -207,7 +224,7 @@ class Engine:
             )
             self.measured.observe(len(plan.ready), depth, report.target_tokens, draft, verify, other)
         if self.observer:
-            self.observer(report, drafts, logits)
+            self.observer(report, drafts, rows)
         return report
 
     def _admit_requests(self) -> None:
@@ -232,17 +249,21 @@ class Engine:
         )
         return drafter.propose(inputs, depth).widen(self.K)
 
-    def _verify(self, plan: StepPlan, drafts: Drafts | None, admitted: np.ndarray):
-        """Logits of the rows that are sampled from, [M, V]; states of every row, [R, S * hidden]; first rows, [N]."""
+    def _verify(
+        self, plan: StepPlan, drafts: Drafts | None, admitted: np.ndarray
+    ) -> tuple[LogitRows, torch.Tensor, np.ndarray]:
+        """The rows that are sampled from, [M]; states of every row, [R, S * hidden]; first rows, [N]."""
         device = self.target.device
         tokens, counts, wanted = plan.rows(drafts.tokens.tolist() if drafts else [], admitted)
         slots, starts = [s.slot for s in plan.sequences], [s.cached for s in plan.sequences]
         batch = self.target.batch(slots, starts, counts)
         final, tapped = self.target.forward(torch.tensor(tokens, device=device), batch, self.cache, self.taps)
-        logits = self.target.logits(final if len(wanted) == len(tokens) else final[wanted])
-        return logits, torch.cat([final, *tapped], 1), np.cumsum(counts) - counts
+        rows = self.target.logit_rows(final if len(wanted) == len(tokens) else final[wanted])
+        return rows, torch.cat([final, *tapped], 1), np.cumsum(counts) - counts
 
-    def _sample(self, plan: StepPlan, logits, drafts: Drafts | None, admitted: np.ndarray):
+    def _sample(
+        self, plan: StepPlan, rows: LogitRows, drafts: Drafts | None, admitted: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Drafts accepted and the target's own token, [N] each; 0 for sequences that emit nothing."""
         accepted, own = np.zeros((2, len(plan.sequences)), dtype=np.int64)
         who = plan.emitting
@@ -251,7 +272,7 @@ class Engine:
             draft_row[plan.ready] = np.arange(len(plan.ready))
             seeds, counters = plan.seeds[who], plan.counters[who]
             kept, token = speculative_sample(
-                logits,
+                rows,
                 drafts,
                 self._tensor(draft_row[who]),
                 self._tensor(admitted[who]),

@@ -9,6 +9,7 @@ import torch
 
 from avlab.engine.drafters.base import Drafts
 from avlab.engine.request import Finished, Request
+from avlab.engine.sampler import LogitRows
 from avlab.policies.base import Admission
 from avlab.speculation.regression import Refit
 
@@ -53,8 +54,8 @@ class StepReport:
     ms: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
 
 
-# Is handed a step's report, its drafts if it made any, and the logits of the rows it sampled from, [rows, V].
-Observer = Callable[[StepReport, Drafts | None, torch.Tensor], None]
+# Is handed a step's report, its drafts if it made any, and the rows of logits that it sampled from.
+Observer = Callable[[StepReport, Drafts | None, LogitRows], None]
 
 
 class Stopwatch:

@@ -14,87 +14,23 @@ from avlab.engine.native import native_for
 BLOCK = 256
 
 
-class TableRows:
-    """Logits [N, V] that are rows of a table, by number: where many are the same row, none is copied to be read.
-
-    table: [T, V] float32; normalisers: [T] the rows' log Σ exp; index: [N].
-    """
-
-    def __init__(self, table: Tensor, normalisers: Tensor, index: Tensor):
-        self.table, self.normalisers, self.index = table, normalisers, index
-        self.device = table.device
-
-    def __len__(self) -> int:
-        return len(self.index)
-
-    def __getitem__(self, place) -> Tensor:
-        """Some rows, or with (rows, columns) some entries."""
-        if isinstance(place, tuple):
-            return self.table[self.index[place[0]], place[1]]
-        return self.table[self.index[place]]
-
-    def __truediv__(self, temperature: Tensor) -> "Tensor | TableRows":
-        """Rows over [N, 1] temperatures; the distinct rows stay so where the temperature is one."""
-        if bool((temperature != temperature[0]).any()):
-            return self.table[self.index] / temperature
-        once, back = self.index.unique(return_inverse=True)
-        scaled = self.table[once] / temperature[0]
-        return TableRows(scaled, log_sum_exp(scaled), back)
-
-
-class TableSlots:
-    """Draft distributions [B, K, Q] of which many are the same, each kept once.
-
-    table: [T, Q] the distinct ones; place: [B, K] which of them is a slot's.
-    """
-
-    def __init__(self, table: Tensor, place: Tensor):
-        self.table, self.place = table, place
-
-    def __getitem__(self, at) -> Tensor:
-        """Rows by (request, position), or entries by (request, position, column)."""
-        request, position, *column = at
-        return self.table[(self.place[request, position], *column)]
-
-
-def alike(x: Tensor | TableRows, rows: Tensor, q: Tensor | TableSlots | None, slots: tuple[Tensor, Tensor]):
-    """Pairs of a row of x and a slot of q that are the same pair: (one of each [U], which of these each is [M]).
-
-    None where nothing says which are. rows: [M] of x; slots: (request, position), [M] each, of q.
-    """
-    if not isinstance(x, TableRows) or not isinstance(q, TableSlots):
-        return None
-    pair = x.index[rows] * len(q.table) + q.place[slots]
-    _, back = pair.unique(return_inverse=True)
-    one = torch.empty(int(back.max()) + 1, dtype=torch.long, device=back.device)
-    one[back] = torch.arange(len(back), device=back.device)
-    return one, back
-
-
-def log_sum_exp(x: Tensor | TableRows) -> Tensor:
+def log_sum_exp(x: Tensor) -> Tensor:
     """log Σ exp(x) by row: [N, V] float32 -> [N]."""
-    if isinstance(x, TableRows):
-        return x.normalisers[x.index]
     if native := native_for(x.dtype, x.device):
         return native.log_sum_exp(x.contiguous())
     return x.logsumexp(1)
 
 
-def probabilities(x: Tensor | TableRows, rows: Tensor, normaliser: Tensor) -> Tensor:
+def probabilities(x: Tensor, rows: Tensor, normaliser: Tensor) -> Tensor:
     """exp(x - normaliser) of the named rows, a copy. x: [N, V] float32; rows: [M]; normaliser: [N] -> [M, V]."""
-    if isinstance(x, TableRows):
-        once, back = x.index[rows].unique(return_inverse=True)
-        return probabilities(x.table, once, x.normalisers)[back]
     return x[rows].sub_(normaliser[rows, None]).exp_()
 
 
-def draw_rows(x: Tensor | TableRows, rows: Tensor, normaliser: Tensor, uniforms: Tensor) -> Tensor:
+def draw_rows(x: Tensor, rows: Tensor, normaliser: Tensor, uniforms: Tensor) -> Tensor:
     """A column of each named row by inverse transform of exp(x - normaliser), as `draw` does it.
 
     x: [N, V] float32; rows: [M] row numbers; normaliser: [N]; uniforms: [M] in [0, 1) -> [M].
     """
-    if isinstance(x, TableRows):
-        return draw_rows(x.table, x.index[rows], x.normalisers, uniforms)
     if native := native_for(x.dtype, x.device):
         return native.draw_rows(x.contiguous(), rows, normaliser, uniforms)
     return draw((x[rows] - normaliser[rows, None]).exp(), uniforms)

@@ -6,25 +6,20 @@ plain (temperature only; one normaliser a row, and a distribution only for the r
 """
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from avlab.engine.drafters.base import Drafts
 from avlab.engine.native import native_for
-from avlab.engine.rows import alike, argmax, draw, draw_rows, log_sum_exp, probabilities, where_true
+from avlab.engine.rows import argmax, draw, draw_rows, log_sum_exp, probabilities, where_true
 
-FIRST_BOUND = (
-    3e-5  # tokens less likely than this are looked at only where the others do not suffice (measured)
-)
+FIRST_BOUND = 3e-5  # tokens less likely are looked at only where the others do not suffice (measured)
 LAST_BOUND = 1e-9  # from here on every token is
-CORRECTED = 16  # rows corrected at a time: they stay in a processor's cache (200 rows take 0.4 of the time)
-
-
-# whose distributions, whom they are drawn for, and whose is whose (None: each has its own)
-Corrections = tuple[Tensor, Tensor, Tensor | None]
+# recovered tokens drawn at a time: their rows then stay in a processor's cache (200 rows take 0.4 of the time)
+TOGETHER = 16
 
 
 class SamplingError(RuntimeError):
@@ -48,8 +43,44 @@ class SamplingParameters:
         return (self.temperature > 0) & ((self.top_k > 0) | (self.top_p < 1))
 
 
+class Probs(Protocol):
+    """The target's distributions p of a step's N rows, as `speculative_sample` asks for them."""
+
+    def probability(self, row: Tensor, token: Tensor) -> Tensor:
+        """p of one token in each of these rows, [M]."""
+        ...
+
+    def draw(self, row: Tensor, uniforms: Tensor) -> Tensor:
+        """A token from p of each of these rows, [M]."""
+        ...
+
+    def recover(
+        self, row: Tensor, drafts: Drafts, request: Tensor, position: Tensor, uniforms: Tensor
+    ) -> Tensor:
+        """A recovered token for each rejected draft (request, position), from (p - q)+ with p of its row, [M]."""
+        ...
+
+
+class LogitRows:
+    """The logits of the rows that a step samples from, [N, V]: what the target hands to the sampler."""
+
+    def __init__(self, logits: Tensor):
+        self._logits = logits
+
+    def __len__(self) -> int:
+        return len(self._logits)
+
+    @property
+    def logits(self) -> Tensor:
+        return self._logits
+
+    def probs(self, parameters: SamplingParameters) -> Probs:
+        """Their distributions under these parameters, [N]."""
+        return TargetProbs(self._logits, parameters)
+
+
 def speculative_sample(
-    logits: Tensor,
+    rows: LogitRows,
     drafts: Drafts | None,
     draft_row: Tensor,
     admitted: Tensor,
@@ -57,47 +88,47 @@ def speculative_sample(
     accept_uniforms: Tensor,
     token_uniforms: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """Accept drafts with min(1, p/q); then draw a correction from (p - q)+, or a token from p.
+    """Accept drafts with min(1, p/q); then draw a recovered token from (p - q)+, or a bonus token from p.
 
-    logits: [N, V], admitted[i] + 1 consecutive rows for each of B requests; row k of one follows k of its drafts.
+    rows: N, admitted[i] + 1 consecutive ones for each of B requests; row k of one follows k of its drafts.
     draft_row: [B] which of the drafts' rows is a request's (not read where nothing was admitted).
     accept_uniforms: [B, K]; token_uniforms: [B] -> (accepted [B], the target's own token [B]).
     """
-    B, device = len(admitted), logits.device
+    B, device = len(admitted), admitted.device
     first = torch.cumsum(admitted + 1, 0) - (admitted + 1)  # [B] each request's first row
     owner = torch.repeat_interleave(torch.arange(B, device=device), admitted + 1)  # [N]
-    rows = TargetRows(logits, parameters.take(owner))
-    accepted = torch.zeros(B, dtype=torch.long, device=device)
-    if drafts is not None and int(admitted.max()) > 0:
-        k = torch.arange(len(owner), device=device) - first[owner]  # [N] position a row judges
-        judged = (k < admitted[owner]).nonzero().squeeze(1)  # rows that judge a draft
-        request, position = owner[judged], k[judged]
-        token = drafts.tokens[draft_row[request], position]
-        p = rows.probability(judged, token)
-        q = draft_probability(drafts, draft_row[request], position, token)
-        # u < p/q, written without a division; a draft that q cannot have made counts as certain
-        kept = accept_uniforms[request, position] * q.clamp_min(1e-38) < p
-        grid = torch.zeros(B, drafts.tokens.shape[1], dtype=torch.bool, device=device)
-        grid[request, position] = kept
-        accepted = grid.long().cumprod(1).sum(1)
+    probs = rows.probs(parameters.take(owner))
+    token = torch.empty_like(admitted)
+    if drafts is None or int(admitted.max()) == 0:
+        return torch.zeros_like(admitted), probs.draw(first, token_uniforms)
+
+    k = torch.arange(len(owner), device=device) - first[owner]  # [N] position a row judges
+    judged = (k < admitted[owner]).nonzero().squeeze(1)  # rows that judge a draft
+    request, position = owner[judged], k[judged]
+    drafted = drafts.tokens[draft_row[request], position]
+    p = probs.probability(judged, drafted)
+    q = drafts.probability(draft_row[request], position, drafted)
+    # u < p/q, written without a division; a draft that q cannot have made counts as certain
+    kept = accept_uniforms[request, position] * q.clamp_min(1e-38) < p
+    grid = torch.zeros(B, drafts.tokens.shape[1], dtype=torch.bool, device=device)
+    grid[request, position] = kept
+    accepted = grid.long().cumprod(1).sum(1)
+
     last = first + accepted
-    rejected = accepted < admitted
-    return accepted, rows.draw(last, token_uniforms, drafts, draft_row, accepted, rejected)
+    bonus, rejected = where_true(accepted == admitted), where_true(accepted < admitted)
+    if len(bonus):
+        token[bonus] = probs.draw(last[bonus], token_uniforms[bonus])
+    if len(rejected):
+        refused = draft_row[rejected], accepted[rejected]
+        token[rejected] = probs.recover(last[rejected], drafts, *refused, token_uniforms[rejected])
+    return accepted, token
 
 
-def draft_probability(drafts: Drafts, request: Tensor, position: Tensor, token: Tensor) -> Tensor:
-    """q of drawn tokens, [M]."""
-    if drafts.rows is None:
-        return torch.ones(len(token), device=token.device)
-    column = token if drafts.vocabulary is None else drafts.vocabulary.column[token]
-    return drafts.rows[request, position, column]
-
-
-class TargetRows:
-    """The target's distributions p of N rows, computed only as far as they are asked for."""
+class TargetProbs:
+    """`Probs` of rows of logits, computed only as far as they are asked for."""
 
     def __init__(self, logits: Tensor, parameters: SamplingParameters):
-        self.parameters = parameters
+        """logits: [N, V]; parameters: [N]. Raises SamplingError."""
         temperature = torch.where(parameters.temperature > 0, parameters.temperature, 1.0)
         self.scaled = logits if bool((temperature == 1).all()) else logits / temperature[:, None]
         self.normaliser = log_sum_exp(self.scaled)  # [N]
@@ -111,14 +142,12 @@ class TargetRows:
         if bool(self.greedy.any()):
             self.top = torch.zeros(len(logits), dtype=torch.long, device=logits.device)
             self.top[self.greedy] = argmax(logits if bool(self.greedy.all()) else logits[self.greedy])
-        self.cut = parameters.nucleus.nonzero().squeeze(1)
+        cut = parameters.nucleus.nonzero().squeeze(1)
         self.place = None
-        if len(self.cut):
+        if len(cut):
             self.place = torch.full((len(logits),), -1, dtype=torch.long, device=logits.device)
-            self.place[self.cut] = torch.arange(len(self.cut), device=logits.device)
-            self.tokens, self.masses = nucleus(
-                self.scaled, self.cut, self.normaliser, parameters.take(self.cut)
-            )
+            self.place[cut] = torch.arange(len(cut), device=logits.device)
+            self.tokens, self.masses = nucleus(self.scaled, cut, self.normaliser, parameters.take(cut))
 
     def probability(self, row: Tensor, token: Tensor) -> Tensor:
         """p of one token in each of these rows, [M]."""
@@ -132,53 +161,48 @@ class TargetRows:
             p = torch.where(inside, (match * self.masses[place]).sum(1), p)
         return p
 
-    def draw(self, row, uniforms, drafts: Drafts | None, draft_row, position, rejected) -> Tensor:
-        """One token from p, or from (p - q)+ where the draft at `position` was rejected. All [B] -> [B]."""
-        place = torch.full_like(row, -1) if self.place is None else self.place[row]
-        token = torch.empty_like(row) if self.top is None else self.top[row]
-        plain = (place < 0) & ~self.greedy[row]
-        fresh, again, cut = (
-            where_true(plain & ~rejected),
-            where_true(plain & rejected),
-            where_true(place >= 0),
-        )
-        if len(fresh):
-            token[fresh] = draw_rows(self.scaled, row[fresh], self.normaliser, uniforms[fresh])
-        for some, whom, which in self._corrections(again, row, drafts, draft_row, position):
-            p = probabilities(self.scaled, row[some], self.normaliser)
-            left = excess(p, None, drafts, draft_row[some], position[some])
-            token[whom] = draw(left, uniforms[whom], which)
+    def draw(self, row: Tensor, uniforms: Tensor) -> Tensor:
+        """A token from p of each of these rows, [M]."""
+        token, plain, cut = self._by_kind(row)
+        if len(plain):
+            token[plain] = draw_rows(self.scaled, row[plain], self.normaliser, uniforms[plain])
         if len(cut):
-            columns, p = self.tokens[place[cut]], self.masses[place[cut]].clone()
-            refused = where_true(rejected[cut])
-            if len(refused):
-                request = cut[refused]
-                p[refused] = excess(
-                    p[refused], columns[refused], drafts, draft_row[request], position[request]
-                )
+            columns, p = self._kept(row[cut])
             token[cut] = columns.gather(1, draw(p, uniforms[cut])[:, None]).squeeze(1)
         return token
 
-    def _corrections(
-        self, again: Tensor, row, drafts: Drafts | None, draft_row, position
-    ) -> Iterator[Corrections]:
-        """The rejected requests `again`, [M], some distributions at a time."""
-        if not len(again):
-            return
-        assert drafts is not None  # something was rejected
-        same = alike(self.scaled, row[again], drafts.rows, (draft_row[again], position[again]))
-        if same is None:
-            yield from ((some, some, None) for some in again.split(CORRECTED))
-            return
-        one, back = same
-        for begin, some in enumerate(one.split(CORRECTED)):
-            whom = where_true(back // CORRECTED == begin)
-            yield again[some], again[whom], back[whom] % CORRECTED
+    def recover(
+        self, row: Tensor, drafts: Drafts, request: Tensor, position: Tensor, uniforms: Tensor
+    ) -> Tensor:
+        """A recovered token for each rejected draft (request, position), from (p - q)+ with p of its row, [M]."""
+        token, plain, cut = self._by_kind(row)
+        for some in plain.split(TOGETHER) if len(plain) else ():
+            p = probabilities(self.scaled, row[some], self.normaliser)
+            token[some] = draw(excess(p, None, drafts, request[some], position[some]), uniforms[some])
+        if len(cut):
+            columns, p = self._kept(row[cut])
+            left = excess(p, columns, drafts, request[cut], position[cut])
+            token[cut] = columns.gather(1, draw(left, uniforms[cut])[:, None]).squeeze(1)
+        return token
+
+    def _by_kind(self, row: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Tokens with those of greedy rows filled in, and which of these rows are plain and which are cut."""
+        token = torch.empty_like(row) if self.top is None else self.top[row]
+        plain = ~self.greedy[row]
+        if self.place is None:
+            return token, where_true(plain), row[:0]
+        cut = self.place[row] >= 0
+        return token, where_true(plain & ~cut), where_true(cut)
+
+    def _kept(self, row: Tensor) -> tuple[Tensor, Tensor]:
+        """The kept tokens of cut rows and their masses, [M, C] each."""
+        assert self.place is not None
+        place = self.place[row]
+        return self.tokens[place], self.masses[place]
 
 
-def excess(p: Tensor, columns: Tensor | None, drafts: Drafts | None, request, position) -> Tensor:
-    """What a correction is drawn from; p itself where p and q differ by rounding alone and nothing is left of p - q."""
-    assert drafts is not None  # something was rejected
+def excess(p: Tensor, columns: Tensor | None, drafts: Drafts, request: Tensor, position: Tensor) -> Tensor:
+    """What recovered tokens are drawn from; p itself where p and q differ by rounding and nothing is left of p - q."""
     left = residual(p, columns, drafts, request, position)
     some = left.sum(1, keepdim=True) > 0
     return left if bool(some.all()) else torch.where(some, left, p)
@@ -186,12 +210,12 @@ def excess(p: Tensor, columns: Tensor | None, drafts: Drafts | None, request, po
 
 def residual(p: Tensor, columns: Tensor | None, drafts: Drafts, request: Tensor, position: Tensor) -> Tensor:
     """(p - q)+ unnormalised, for rows p over the whole vocabulary or over listed tokens `columns`."""
-    if drafts.rows is None:
+    q = drafts.probs_at(request, position)  # [M, Q]
+    if q is None:
         refused = drafts.tokens[request, position]
         if columns is None:
             return p.scatter(1, refused[:, None], 0.0)
         return torch.where(columns == refused[:, None], 0.0, p)
-    q = drafts.rows[request, position]  # [M, Q]
     ids = drafts.vocabulary
     if columns is not None:
         column = columns if ids is None else ids.column[columns]

@@ -4,6 +4,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -13,6 +14,7 @@ from avlab.engine.cache import Batch, Group, KVCache
 from avlab.engine.checkpoint import ModelConfig, Weights, read_config, read_weights
 from avlab.engine.linear import Linear
 from avlab.engine.native import HEAD_SIZES, Native, native_for
+from avlab.engine.sampler import LogitRows
 
 NARROW = 8  # rows a request up to which native attention beats two batched products (measured)
 
@@ -264,3 +266,34 @@ class Target:
     def logits(self, states: Tensor) -> Tensor:
         """[N, hidden] -> [N, V] float32."""
         return self.head.float32(states)
+
+    def logit_rows(self, states: Tensor) -> LogitRows:
+        """The same, [N, hidden], for the sampler."""
+        return LogitRows(self.logits(states))
+
+
+class ServedTarget(Protocol):
+    """What a step asks of a target: `Target` computes it, an audit looks up what equal prefixes share."""
+
+    config: ModelConfig
+    dtype: torch.dtype
+    device: torch.device
+    length: int
+
+    def new_cache(self, slots: int) -> KVCache:
+        """A cache for so many requests."""
+        ...
+
+    def batch(self, slots: Sequence[int], starts: Sequence[int], counts: Sequence[int]) -> Batch:
+        """As `Target.batch`."""
+        ...
+
+    def forward(
+        self, tokens: Tensor, batch: Batch, cache: KVCache, taps: tuple[int, ...] = ()
+    ) -> tuple[Tensor, list[Tensor]]:
+        """As `Target.forward`."""
+        ...
+
+    def logit_rows(self, states: Tensor) -> LogitRows:
+        """As `Target.logit_rows`."""
+        ...

@@ -11,10 +11,9 @@ from avlab.wire import messages as m
 from avlab.workers.slots import tokens_frame
 
 if TYPE_CHECKING:  # importing these imports torch
-    from torch import Tensor
-
     from avlab.engine.drafters.base import Drafts
     from avlab.engine.report import StepReport
+    from avlab.engine.sampler import LogitRows
 
 PATIENCE = 30.0  # seconds without a word from the page, after which a generation is ended
 ROLES = ("system", "user", "assistant")
@@ -89,10 +88,10 @@ class Generation:
         self.finished = report.finished[0] if report.finished else None
         return report
 
-    def _show(self, report: "StepReport", drafts: "Drafts | None", logits: "Tensor") -> None:
+    def _show(self, report: "StepReport", drafts: "Drafts | None", rows: "LogitRows") -> None:
         if report.emitted:
             self._due -= 1
-            self._put(tokens_frame(report, drafts, logits, self.request, self._text, self._stream))
+            self._put(tokens_frame(report, drafts, rows, self.request, self._text, self._stream))
 
     def close(self) -> Finished | None:
         """Bring the workload back; how the generation ended, None if it was cut short before it began."""

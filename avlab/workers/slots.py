@@ -9,10 +9,9 @@ from avlab.speculation.sampling import residual, target_distribution
 from avlab.wire import messages as m
 
 if TYPE_CHECKING:  # importing these imports torch
-    from torch import Tensor
-
     from avlab.engine.drafters.base import Drafts
     from avlab.engine.report import StepReport
+    from avlab.engine.sampler import LogitRows
 
 TOP = 8  # tokens of a distribution that are shown
 HALF = "\ufffd"  # how a decoder shows a part of a character
@@ -37,14 +36,14 @@ class Stream(Protocol):
 def tokens_frame(
     report: "StepReport",
     drafts: "Drafts | None",
-    logits: "Tensor",
+    rows: "LogitRows",
     request: Request,
     text: Pieces,
     stream: Stream,
 ) -> m.Tokens:
     """A step of the only request in service as a frame.
 
-    drafts, logits: what the step sampled from, as the engine's observer is handed them. stream: this request's decoder,
+    drafts, rows: what the step sampled from, as the engine's observer is handed them. stream: this request's decoder,
     which has taken every token so far; it takes this step's.
     """
     new = report.emitted[0][1] if report.emitted else []
@@ -52,8 +51,8 @@ def tokens_frame(
     scheduled, admitted, accepted = (
         (int(slots.scheduled[0]), int(slots.admitted[0]), int(slots.accepted[0])) if slots else (0, 0, 0)
     )
-    rows = logits.double().cpu().numpy()
-    p = target_distribution(rows, request.temperature, request.top_k, request.top_p)  # [rows, V]
+    logits = rows.logits.double().cpu().numpy()
+    p = target_distribution(logits, request.temperature, request.top_k, request.top_p)  # [rows, V]
     q = drafts.over(p.shape[-1]) if drafts else p[:0]  # [depth, V]
     drawn = drafts.tokens[0].tolist() if drafts else []
     ended = len(new) == accepted  # by an end-of-text among the drafts: nothing was drawn behind it

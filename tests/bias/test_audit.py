@@ -12,7 +12,7 @@ from avlab.bias.audit import audit as module
 from avlab.bias.audit.audit import TOGETHER, Audit
 from avlab.bias.audit.ranking import rank
 from avlab.bias.audit.rules import AuditError, parse, scores
-from avlab.bias.audit.shared import SharedDrafter, SharedTarget
+from avlab.bias.audit.shared_target import SharedTarget
 from avlab.config import RunConfig
 from avlab.engine.drafters.block import BlockDrafter
 from avlab.engine.engine import Engine
@@ -36,7 +36,7 @@ def models(tmp_path_factory):
         K=4, key_layers=(1, 2, 3), state_layers=(1, 2), input_width=24, markov_rank=8, draft_vocabulary=32
     )
     target = Target(path, torch.float32, length=128)
-    return target, SharedDrafter(write_block_drafter(folder / "block", path, shape), target, 2)
+    return target, BlockDrafter(write_block_drafter(folder / "block", path, shape), target, 2)
 
 
 def audited(models, rule, count=6000, seed=0, **settings):
@@ -83,19 +83,18 @@ def test_rows_that_are_shared_are_the_targets_own(models):
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
 def test_drafts_that_share_rows_are_the_drafters_own(models, temperature):
     """Tokens, rows and features as the plain drafter gives them for the same uniforms."""
-    target, shared = models
-    audit = Audit(target, shared, PROMPT, parse("fixed:2"), temperature)
-    plain, B, P = BlockDrafter(target.folder.parent / "block", target, 2), 40, len(PROMPT)
+    target, plain = models
+    audit, B, P = Audit(target, plain, PROMPT, parse("fixed:2"), temperature), 40, len(PROMPT)
     cache = target.new_cache(B)
     with torch.inference_mode():
         batch = target.batch(range(B), [0] * B, [P - 1] * B)
-        target.forward(torch.tensor(PROMPT[:-1] * B), batch, cache, shared.state_layers)
+        target.forward(torch.tensor(PROMPT[:-1] * B), batch, cache, plain.state_layers)
     uniforms = np.random.default_rng(5).random((B, 2))
     given = audit._inputs(uniforms)
-    found, due = shared.propose(given, 2), plain.propose(replace(given, cache=cache), 2)
+    found, due = audit.drafter.propose(given, 2), plain.propose(replace(given, cache=cache), 2)
     assert (found.tokens == due.tokens).all()
-    rows = found.rows[torch.arange(B)[:, None], torch.arange(2)]
-    np.testing.assert_allclose(rows, due.rows, atol=1e-5)
+    rows = found.probs_at(torch.arange(B)[:, None], torch.arange(2))
+    np.testing.assert_allclose(rows, due.draft_probs, atol=1e-5)
     np.testing.assert_allclose(found.feature, due.feature, atol=1e-4)
     np.testing.assert_allclose(found.head, due.head, atol=1e-5)
 
@@ -125,13 +124,13 @@ def test_sound_rules_are_not_rejected(models, rule):
 )
 def test_a_budget_trims_before_the_first_token(models, rule):
     """Else the first token would say nothing about the rule."""
-    audit, shares = Audit(*models, PROMPT, parse(rule)), []
+    shares = []
 
-    def look(report):
+    def look(report, drafts, rows):
         if len(report.slots.request) == TOGETHER:  # first steps; few continuations take a second one
             shares.append(report.slots.admitted.sum() / report.slots.scheduled.sum())
 
-    audit.watch = look
+    audit = Audit(*models, PROMPT, parse(rule), observer=look)
     for _ in audit.continuations(4 * TOGETHER):
         pass
     assert len(shares) == 4 and 0.15 < np.mean(shares) < 0.85
@@ -156,7 +155,7 @@ def test_the_exact_total_variation_is_what_is_counted(models, rule):
 
 def test_a_budget_of_the_same_step_is_exact_for_two_positions_only(models):
     target, _ = models
-    deeper = SharedDrafter(target.folder.parent / "block", target, 3)
+    deeper = BlockDrafter(target.folder.parent / "block", target, 3)
     assert Audit(target, deeper, PROMPT, parse("budget:same-step")).exact_total_variation() is None
     assert Audit(target, deeper, PROMPT, parse("drawn:0.15")).exact_total_variation() > 0.01
 
@@ -171,22 +170,20 @@ def test_scores_are_ranked_on_slots_that_none_of_them_chose(models):
 
 def test_the_drawn_tokens_score_ranks_first_slots_as_their_rows_say(models):
     """Its AUC there, counted, against the exact one of the draft row and the target's."""
-    _, drafter = models
-    audit = Audit(*models, PROMPT, parse("fixed:2"))
+    score, label = [], []
+
+    def look(report, drafts, rows):
+        first = report.slots.request[0] % TOGETHER == 0 and len(report.slots.request) == TOGETHER
+        if first:  # every continuation's first step
+            score.append(scores("drawn", drafts)[:, 0])
+            label.append(report.slots.label[:, 0])
+
+    audit = Audit(*models, PROMPT, parse("fixed:2"), observer=look)
     q, p = audit.draft_row(), audit.one
     chance = np.minimum(1, p / np.maximum(q, 1e-30))
     accepted, refused = q * chance, q * (1 - chance)
     above = (q[:, None] > q) + 0.5 * (q[:, None] == q)
     exact = (accepted[:, None] * refused * above).sum() / (accepted.sum() * refused.sum())
-    score, label = [], []
-
-    def look(report):
-        first = report.slots.request[0] % TOGETHER == 0 and len(report.slots.request) == TOGETHER
-        if first:  # every continuation's first step
-            score.append(scores("drawn", drafter, None)[:, 0])
-            label.append(report.slots.label[:, 0])
-
-    audit.watch = look
     for _ in audit.continuations(8 * TOGETHER):
         pass
     assert len(label) >= 8 and (np.concatenate(label) >= 0).all()

@@ -6,9 +6,9 @@ import torch
 from tiny_models import write_block_drafter, write_llama
 
 from avlab.bias.audit.rules import AuditError, parse
-from avlab.bias.audit.shared import WatchedDrafter
 from avlab.bias.audit.texts import Answers
 from avlab.bias.texts import Texts, differences, intervals, repetition, within_noise
+from avlab.engine.drafters.block import BlockDrafter
 from avlab.engine.engine import Engine
 from avlab.engine.target import Target
 from avlab.training.model import DrafterShape
@@ -82,7 +82,7 @@ def models(tmp_path_factory):
         K=4, key_layers=(1, 2, 3), state_layers=(1, 2), input_width=24, markov_rank=8, draft_vocabulary=32
     )
     target = Target(path, torch.float32, length=128)
-    return target, WatchedDrafter(write_block_drafter(folder / "block", path, shape), target, 3)
+    return target, BlockDrafter(write_block_drafter(folder / "block", path, shape), target, 3)
 
 
 def answered(models, rule, prompts=PROMPTS, **settings):

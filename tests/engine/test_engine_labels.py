@@ -182,7 +182,7 @@ def test_features_are_those_of_the_drafts_rows(models):
     engine.drafter.propose = lambda *given: drafted.append(propose(*given)) or drafted[-1]
     _, reports = serve(engine, asked(8, temperature=0.8))
     for drafts, report in zip(drafted, [r for r in reports if r.slots is not None], strict=True):
-        feature = max_log_odds(np.log(drafts.rows.double().numpy()))
+        feature = max_log_odds(np.log(drafts.draft_probs.double().numpy()))
         np.testing.assert_allclose(np.exp(-report.slots.feature), np.exp(-feature), rtol=1e-4)
 
 
@@ -245,7 +245,7 @@ def test_a_shallow_draft_is_the_head_of_a_deep_one(models, drafter):
     for depth in range(1, K + 1):
         shallow = propose(depth)
         assert shallow.tokens.tolist() == deep.tokens[:, :depth].tolist()
-        np.testing.assert_allclose(shallow.rows, deep.rows[:, :depth], atol=1e-6)
+        np.testing.assert_allclose(shallow.draft_probs, deep.draft_probs[:, :depth], atol=1e-6)
         np.testing.assert_allclose(shallow.feature[:, :depth], deep.feature[:, :depth], atol=1e-4)
         assert np.isnan(shallow.feature[:, depth:]).all()
         if deep.head is not None:
@@ -260,7 +260,7 @@ class Parrot:
     def propose(self, inputs, depth):
         tokens = [(history * depth)[-depth:] for history in inputs.history]
         nothing = np.full((len(tokens), depth), np.nan)
-        return Drafts(tokens=torch.tensor(tokens), rows=None, vocabulary=None, feature=nothing)
+        return Drafts(tokens=torch.tensor(tokens), draft_probs=None, vocabulary=None, feature=nothing)
 
     def forget(self, slot):
         pass

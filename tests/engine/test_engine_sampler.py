@@ -8,7 +8,7 @@ from scipy import stats
 from avlab.engine import noise, rows
 from avlab.engine.drafters.base import Drafts, DraftVocabulary
 from avlab.engine.drafters.draws import Draws
-from avlab.engine.sampler import SamplingError, SamplingParameters, nucleus, speculative_sample
+from avlab.engine.sampler import LogitRows, SamplingError, SamplingParameters, nucleus, speculative_sample
 from avlab.speculation import sampling
 from avlab.speculation.features import max_log_odds
 
@@ -52,13 +52,15 @@ class Case:
         known = None if len(self.ids) == self.V else DraftVocabulary(torch.tensor(self.ids), self.V)
         drafts = Drafts(
             tokens=torch.tensor(self.ids[self.column[place]]),
-            rows=None if self.certain else torch.tensor(self.q[place], dtype=torch.float32),
+            draft_probs=None if self.certain else torch.tensor(self.q[place], dtype=torch.float32),
             vocabulary=known,
             feature=np.zeros(0),
         )
         accepted, token = speculative_sample(
-            torch.tensor(
-                np.concatenate([row[: n + 1] for row, n in zip(self.logits, self.admitted, strict=True)])
+            LogitRows(
+                torch.tensor(
+                    np.concatenate([row[: n + 1] for row, n in zip(self.logits, self.admitted, strict=True)])
+                )
             ),
             drafts,
             torch.tensor(self.draft_row),
@@ -139,7 +141,7 @@ def test_without_drafts_a_token_comes_from_the_target():
     case = Case(0, V=40, Q=40, choices=CASES["mixed"])
     case.admitted[:] = 0
     accepted, token = speculative_sample(
-        torch.tensor(case.logits[:, 0]),
+        LogitRows(torch.tensor(case.logits[:, 0])),
         None,
         torch.zeros(60, dtype=torch.long),
         torch.zeros(60, dtype=torch.long),
@@ -200,7 +202,7 @@ def test_greedy_takes_the_first_of_equals():
     logits = torch.zeros(3, 50000)
     logits[0, [17, 40000]], logits[1, [3, 4, 5]] = 2.0, 1.0
     _, token = speculative_sample(
-        logits,
+        LogitRows(logits),
         None,
         torch.zeros(3, dtype=torch.long),
         torch.zeros(3, dtype=torch.long),
@@ -220,7 +222,7 @@ def test_a_rejection_by_rounding_alone_draws_from_the_target(cut):
     q[0, 0, 4] = 1.0
     drafts = Drafts(torch.tensor([[4]]), q, None, np.zeros(0))
     accepted, token = speculative_sample(
-        logits,
+        LogitRows(logits),
         drafts,
         torch.tensor([0]),
         torch.tensor([1]),
@@ -239,7 +241,7 @@ def test_logits_that_are_not_numbers_stop_the_run_with_a_sentence(value, cut):
     zero = torch.zeros(1, dtype=torch.long)
     given = parameters([1.0], [cut[0]], [cut[1]])
     with pytest.raises(SamplingError, match=r"not finite: .*--dtype float32\.$"):
-        speculative_sample(logits, None, zero, zero, given, torch.zeros(1, 1), torch.zeros(1))
+        speculative_sample(LogitRows(logits), None, zero, zero, given, torch.zeros(1, 1), torch.zeros(1))
 
 
 def g_test(counts, law):
@@ -285,12 +287,12 @@ def test_first_token_of_a_draft_is_distributed_as_the_target_says(name, Q):
     columns = [drafting.draw(torch.tensor(draft[k]).expand(N, Q)) for k in range(2)]
     drafts = Drafts(
         torch.tensor(ids)[torch.stack(columns, 1)],
-        drafting.rows,
+        drafting.draft_probs,
         DraftVocabulary(torch.tensor(ids), V) if Q < V else None,
         np.zeros(0),
     )
     accepted, token = speculative_sample(
-        torch.tensor(target).repeat(N, 1),
+        LogitRows(torch.tensor(target).repeat(N, 1)),
         drafts,
         torch.arange(N),
         torch.full((N,), 2),
@@ -317,7 +319,7 @@ def test_drafts_keep_their_distribution_and_feature():
     draws = Draws(temperature, uniforms)
     column = draws.draw(logits)
     q = sampling.draft_distribution(logits.numpy(), temperature.numpy())
-    np.testing.assert_allclose(draws.rows[:, 0], q, atol=1e-6)
+    np.testing.assert_allclose(draws.draft_probs[:, 0], q, atol=1e-6)
     np.testing.assert_array_equal(column, sampling.draw(q, uniforms[:, 0].numpy()))
     feature = max_log_odds(logits.double().numpy(), temperature.numpy())
     np.testing.assert_allclose(np.exp(-draws.feature[:, 0]), np.exp(-feature), atol=2e-6)

@@ -102,9 +102,9 @@ def test_draws_at_every_temperature(dtype, Q, monkeypatch):
     drawn = [fast.draw(logits.roll(k, 1)).tolist() for k in range(2)]
     monkeypatch.setattr("avlab.engine.drafters.draws.native_for", lambda dtype, device: None)
     assert drawn == [plain.draw(logits.roll(k, 1)).tolist() for k in range(2)]
-    torch.testing.assert_close(fast.rows, plain.rows, rtol=2e-5, atol=1e-9)
+    torch.testing.assert_close(fast.draft_probs, plain.draft_probs, rtol=2e-5, atol=1e-9)
     np.testing.assert_allclose(fast.feature, plain.feature, atol=2e-5)
-    assert float(fast.rows[3, 0, : Q // 2].max()) < 1e-30  # a token left out is never drawn
+    assert float(fast.draft_probs[3, 0, : Q // 2].max()) < 1e-30  # a token left out is never drawn
 
 
 def test_damaged_logits_stay_inside_their_row(dtype):
@@ -185,7 +185,7 @@ def test_a_block_drafters_recurrence(dtype, requests):
         column = draws.draw(out.plus(states[k], base[k]))
         assert torch.equal(columns[:, k], column)
         state, previous = states[k], ids[column]
-    torch.testing.assert_close(q, draws.rows)
+    torch.testing.assert_close(q, draws.draft_probs)
     np.testing.assert_allclose(features.numpy(), draws.feature, atol=1e-6)
 
 

@@ -120,11 +120,12 @@ def distributions(admitted, depth):
     import torch  # late: a worker that nobody observes starts without it
 
     from avlab.engine.drafters.base import Drafts
+    from avlab.engine.sampler import LogitRows
 
     logits = torch.log1p(torch.arange(10.0) % 8).repeat(admitted[0] + 1, 1)
     q = logits[:1].softmax(1).repeat(depth, 1)[None]
     drafts = Drafts(torch.full((1, depth), 7), q, None, np.full((1, depth), np.nan))
-    return drafts if depth else None, logits
+    return drafts if depth else None, LogitRows(logits)
 
 
 class Words:

@@ -92,9 +92,9 @@ def test_training_and_serving_agree(tmp_path, name, changes):
         embedding[previous][:, None],
         target.head_rows(ids),
     )
-    torch.testing.assert_close(drafts.rows, logits[:, 0].softmax(-1), atol=1e-5, rtol=0)
+    torch.testing.assert_close(drafts.draft_probs, logits[:, 0].softmax(-1), atol=1e-5, rtol=0)
     np.testing.assert_allclose(drafts.head, confidence[:, 0].sigmoid(), atol=1e-5)
-    assert drafts.rows.std(0).min() > 0 and np.ptp(drafts.head) > 0.01  # the inputs mattered
+    assert drafts.draft_probs.std(0).min() > 0 and np.ptp(drafts.head) > 0.01  # the inputs mattered
 
 
 def test_export_rounds_each_row_to_a_half_step(tmp_path):

@@ -108,7 +108,7 @@ def measure(context: Context) -> Result:
             itertools.islice(lab.workload(lab.config.workload, context.pick(64, 1 << 30)), PROMPTS)
         )
         ready = other.ask(
-            model=str(lab.engine.target.folder),
+            model=str(built.target.folder),
             dtype=built.dtype,
             max_model_len=lab.engine.target.length,
             max_num_seqs=max(LEAST),

@@ -20,7 +20,7 @@ def measure(context: Context) -> Result:
     from avlab.engine.linear import Linear
 
     lab = Lab(context)
-    target, engine = lab.engine.target, lab.engine
+    target, engine = lab.built.target, lab.engine
     tokens = torch.randint(target.config.vocabulary, (REQUESTS,))
     cached = min(CACHED, target.length - 128)
     linears = [

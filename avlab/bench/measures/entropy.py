@@ -38,7 +38,7 @@ def measure(context: Context) -> Result:
     from avlab.bench.lab import Lab
 
     lab = Lab(context)
-    target, plain = lab.engine.target, lab.engine.target.logits
+    target, plain = lab.built.target, lab.built.target.logits
     seen: list[torch.Tensor] = []
 
     def logits(states: torch.Tensor) -> torch.Tensor:

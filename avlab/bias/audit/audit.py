@@ -1,21 +1,23 @@
 """An audit: continuations of one and two tokens by the engine's step, compared with the target's exact distribution."""
 
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
 import torch
 
 from avlab.bias.audit.rules import AuditError, AuditRule, ByBudget, install
-from avlab.bias.audit.shared import SCRATCH, SharedDrafter, SharedTarget
+from avlab.bias.audit.shared_drafter import SharedDrafter, WatchedDrafter
+from avlab.bias.audit.shared_target import SCRATCH, SharedTarget
 from avlab.bias.auditing import Fit, fit
 from avlab.bias.exact import first_token, first_token_by_shared_noise, total_variation
-from avlab.engine.drafters.base import DraftInput
+from avlab.engine.drafters.base import DraftInput, Drafts
+from avlab.engine.drafters.block import BlockDrafter
 from avlab.engine.engine import Engine, EngineConfig
-from avlab.engine.report import StepReport
-from avlab.engine.request import Request, Sequence
+from avlab.engine.plan import COLDEST
+from avlab.engine.report import Observer
+from avlab.engine.request import Request
 from avlab.engine.target import Target
 from avlab.policies.fixed import NONE
 from avlab.policies.wrappers import Frozen
@@ -50,14 +52,15 @@ class Audit:
     def __init__(
         self,
         target: Target,
-        drafter: SharedDrafter,
+        drafter: BlockDrafter,
         prompt: list[int],
         rule: AuditRule,
         temperature: float = 1.0,
         seed: int = 0,
-        shared: SharedTarget | None = None,
+        shared: SharedDrafter | None = None,
+        observer: Observer | None = None,
     ):
-        """shared: the target's rows behind this prompt, where another audit has computed some already.
+        """shared: another audit's drafter behind this prompt: the rows that are known to it and to its target are kept.
 
         The same seed gives every rule noise of its own, so that audits of several rules are independent.
         """
@@ -68,7 +71,7 @@ class Audit:
                 f"The prompt has {len(prompt)} tokens; an audit takes up to {target.length - drafter.K - 3}: "
                 "shorten it."
             )
-        if temperature <= 0:
+        if temperature < COLDEST:
             raise AuditError(
                 "At temperature 0 there is one continuation and nothing to audit: give more than 0."
             )
@@ -76,25 +79,28 @@ class Audit:
             raise AuditError(
                 f"The rule {rule.text} asks for {rule.arm.verified} drafts; the audit makes {drafter.K}."
             )
-        self.drafter, self.prompt, self.rule = drafter, prompt, rule
-        self.temperature, self.seed, self.made = temperature, seed, 0
-        self.watch: Callable[[StepReport], None] = lambda report: None  # told of every step
-        cache = shared.cache if shared else target.new_cache(max(TOGETHER, SCRATCH))
-        self.shared = shared or SharedTarget(target, prompt, cache, drafter.state_layers)
-        drafter.share(self.shared)
-        costs = step_costs(np.full((TOGETHER, drafter.K), 0.5))
-        stands_in = cast(Target, self.shared)  # for all that a step asks of a target
-        config = EngineConfig(max_num_seqs=TOGETHER)
-        self.engine = Engine(stands_in, drafter, costs, config, NONE, cache, rule.uniforms)
-        install(rule, self.engine, drafter)
+        self.prompt, self.rule, self.temperature, self.seed, self.made = prompt, rule, temperature, seed, 0
+        if shared is None:
+            cache = target.new_cache(max(TOGETHER, SCRATCH))
+            shared = SharedDrafter(drafter, SharedTarget(target, prompt, cache, drafter.state_layers))
+        self.drafter, self.shared = shared, shared.shared
+        self.watched = WatchedDrafter(shared)
+        self.engine = self._engine(np.full((TOGETHER, drafter.K), 0.5), observer)
         self.earlier = self._earlier()
         if self.engine.policy.arm.adaptive:  # make its costs such that there is something to decide
-            self.engine.costs = step_costs(survival(self.earlier))
-            self.engine.policies.clear()
-            install(rule, self.engine, drafter)
+            self.engine = self._engine(survival(self.earlier), observer)
         self._law()
         if isinstance(self.engine.policy, ByBudget):
             self.engine.policy.set_cost(self._middling_cost())
+
+    def _engine(self, survivals: np.ndarray, observer: Observer | None) -> Engine:
+        """An engine that decides by the rule; its step costs are such that about half of these slots are worth it."""
+        costs, config = step_costs(survivals), EngineConfig(max_num_seqs=TOGETHER)
+        none, cache, uniforms = NONE, self.shared.cache, self.rule.uniforms
+        engine = Engine(self.shared, self.watched, costs, config, none, cache, uniforms)
+        engine.observer = observer
+        install(self.rule, engine, self.watched)
+        return engine
 
     def prepare(self, count: int) -> None:
         """Compute rows that so many continuations will probably ask for now, many together, rather than one by one."""
@@ -104,9 +110,7 @@ class Audit:
     def draft_row(self) -> np.ndarray:
         """The row that the first draft token is drawn from, over the target's vocabulary, [V]."""
         drafts = self.drafter.propose(self._inputs(np.full((1, self.drafter.K), 0.5)), self.drafter.K)
-        assert drafts.rows is not None  # a block drafter has logits
-        q = np.zeros(len(self.one))
-        q[self.drafter.vocabulary.ids.cpu().numpy()] = drafts.rows[0, 0].double().cpu().numpy()
+        q = drafts.over(len(self.one))[0]
         return q / q.sum()
 
     def _earlier(self) -> np.ndarray:
@@ -115,7 +119,7 @@ class Audit:
         drafts = self.drafter.propose(
             self._inputs(np.random.default_rng(self.seed).random(shape)), self.drafter.K
         )
-        estimate = self.engine.policy.estimate(self.engine.features_of(drafts))
+        estimate = self._estimate(drafts)
         return np.full(shape, np.nan) if estimate is None else estimate
 
     def _law(self) -> None:
@@ -148,25 +152,16 @@ class Audit:
 
     def _together(self, count: int) -> list[tuple[int, int]]:
         """Two tokens each of so many fresh continuations."""
-        engine, P = self.engine, len(self.prompt)
-        engine.states[:] = self.shared.before
-        sequences = []
-        for slot, earlier in zip(
-            sorted(engine.cache.acquire() for _ in range(count)), self.earlier, strict=False
-        ):
-            # the prompt but for its last token is "the prompt", which is in the cache; that one is the newest
-            request = Request(
-                self.made,
-                self.prompt[:-1],
-                self.drafter.K + 3,
-                self.temperature,
-                seed=(self.seed ^ zlib.crc32(self.rule.text.encode())) << 32 | self.made,
-            )
-            sequences.append(Sequence(request, slot, list(self.prompt), earlier, cached=P - 1))
-            self.made += 1
-        engine.sequences = list(sequences)
+        engine, P, seed = self.engine, len(self.prompt), self.seed ^ zlib.crc32(self.rule.text.encode())
+        # the prompt but for its last token is "the prompt", which is in the cache; that one is the newest
+        requests = [
+            Request(i, self.prompt[:-1], self.drafter.K + 3, self.temperature, seed=seed << 32 | i)
+            for i in range(self.made, self.made + count)
+        ]
+        self.made += count
+        sequences = engine.resume(requests, self.prompt[-1], self.shared.before, self.earlier)
         while engine.sequences:
-            self.watch(engine.step())
+            engine.step()
             for sequence in [s for s in engine.sequences if len(s.tokens) >= P + 2]:
                 engine.cancel(sequence.request.id)
         return [(s.tokens[P], s.tokens[P + 1] if len(s.tokens) > P + 1 else END) for s in sequences]
@@ -213,10 +208,14 @@ class Audit:
         """Every draft token behind the prompt, [B] at a time, and the rule's estimates when it is drawn, [B, K]."""
         drafter, Q = self.drafter, len(self.drafter.vocabulary.ids)
         for columns in torch.arange(Q, device=self.shared.device).split(256):
-            with drafter.forced(columns):
-                drafts = drafter.propose(self._inputs(np.full((len(columns), drafter.K), 0.5)), drafter.K)
-            estimate = self.engine.policy.estimate(self.engine.features_of(drafts))
-            yield drafts.tokens[:, 0].cpu().numpy(), estimate
+            inputs = self._inputs(np.full((len(columns), drafter.K), 0.5))
+            drafts = drafter.propose(inputs, drafter.K, first=columns)
+            yield drafts.tokens[:, 0].cpu().numpy(), self._estimate(drafts)
+
+    def _estimate(self, drafts: Drafts) -> np.ndarray | None:
+        """The rule's estimates of drafts that the engine did not ask for, [B, K]."""
+        self.watched.last = drafts
+        return self.engine.policy.estimate(self.engine.features_of(drafts))
 
     def _inputs(self, uniforms: np.ndarray) -> DraftInput:
         B, P, device = len(uniforms), len(self.prompt), self.shared.device

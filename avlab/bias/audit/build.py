@@ -1,25 +1,22 @@
 """The target and the drafter of an audit: on the CPU or the device asked for, and a block drafter."""
 
-from typing import TypeVar
-
 from avlab.bias.audit.rules import AuditError
-from avlab.bias.audit.shared import SharedDrafter, WatchedDrafter
 from avlab.config import RunConfig
 from avlab.engine.build import Progress, choose_device, choose_drafter, choose_dtype
+from avlab.engine.drafters.block import BlockDrafter
 from avlab.engine.fetch import target_folder
 from avlab.engine.target import Target
 from avlab.engine.text import Text
 
-CONTEXT = 512
-D = TypeVar("D", bound=WatchedDrafter)
+CONTEXT = 512  # positions of an audit's target
 
 
 def load(
-    config: RunConfig, K: int, kind: type[D], progress: Progress = lambda text, done, total: None
-) -> tuple[Target, D, Text]:
+    config: RunConfig, K: int, context: int | None, progress: Progress = lambda text, done, total: None
+) -> tuple[Target, BlockDrafter, Text]:
     """Weights as the configuration names them. Raises AuditError, CheckpointError or FetchError.
 
-    kind: `SharedDrafter` for an audit, which is made in float32, or `WatchedDrafter` to serve as a run would.
+    context: positions of the target of an audit, which is in float32; None to serve as a run would.
     """
     import torch
 
@@ -30,9 +27,8 @@ def load(
             "An audit needs a block drafter that fits the target: leave --drafter at default with the default "
             "target, or give the folder of one."
         )
-    shared = issubclass(kind, SharedDrafter)
     progress("loading the target", 0, 0)
-    dtype = torch.float32 if shared else choose_dtype(config.dtype, device)
-    target = Target(folder, dtype, device, CONTEXT if shared else config.max_model_len)
+    dtype = torch.float32 if context else choose_dtype(config.dtype, device)
+    target = Target(folder, dtype, device, context or config.max_model_len)
     progress("loading the drafter", 0, 0)
-    return target, kind(drafter_folder, target, K), Text(folder)
+    return target, BlockDrafter(drafter_folder, target, K), Text(folder)

@@ -9,8 +9,10 @@ import numpy as np
 
 from avlab.bias.audit.audit import Audit
 from avlab.bias.audit.rules import PREDICTORS, parse, scores
-from avlab.bias.audit.shared import SharedDrafter
+from avlab.engine.drafters.base import Drafts
+from avlab.engine.drafters.block import BlockDrafter
 from avlab.engine.report import StepReport
+from avlab.engine.sampler import LogitRows
 from avlab.engine.target import Target
 from avlab.speculation.calibration import exact_auc
 
@@ -19,7 +21,7 @@ CONTINUATIONS = 384  # of each prompt
 
 def rank(
     target: Target,
-    drafter: SharedDrafter,
+    drafter: BlockDrafter,
     prompts: Sequence[list[int]],
     temperature: float = 1.0,
     count: int = CONTINUATIONS,
@@ -33,18 +35,17 @@ def rank(
     found: dict[str, list[np.ndarray]] = {kind: [] for kind in known}
     labels: list[np.ndarray] = []
 
-    def look(report: StepReport) -> None:
+    def look(report: StepReport, drafts: Drafts | None, rows: LogitRows) -> None:
         slots = report.slots
-        if slots is None:
+        if slots is None or drafts is None:
             return
         labelled = slots.label[:, 0] >= 0
         labels.append(slots.label[labelled, 0])
         for kind, values in found.items():
-            values.append(scores(kind, drafter, slots.head)[labelled, 0])
+            values.append(scores(kind, drafts)[labelled, 0])
 
     for prompt in prompts:
-        audit = Audit(target, drafter, prompt, parse(f"fixed:{drafter.K}"), temperature)
-        audit.watch = look
+        audit = Audit(target, drafter, prompt, parse(f"fixed:{drafter.K}"), temperature, observer=look)
         for _ in audit.continuations(count):
             pass
     label = np.concatenate(labels)

@@ -4,9 +4,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from avlab.bias.audit.audit import Audit
-from avlab.bias.audit.build import load
+from avlab.bias.audit.build import CONTEXT, load
 from avlab.bias.audit.rules import parse
-from avlab.bias.audit.shared import SharedDrafter
 from avlab.bias.real_rows import OTHERS, shortened
 from avlab.config import RunConfig
 from avlab.engine.build import Progress
@@ -16,7 +15,7 @@ def rows_at(
     config: RunConfig, prompts: Iterable[str], progress: Progress = lambda text, done, total: None
 ) -> Iterator[dict[str, Any]]:
     """prompt, names, target and draft for each prompt, at the configuration's temperature."""
-    target, drafter, text = load(config, 1, SharedDrafter, progress)
+    target, drafter, text = load(config, 1, CONTEXT, progress)
     for prompt in prompts:
         progress("computing the rows", 0, 0)
         tokens = text.encode([{"role": "user", "content": prompt}])

@@ -12,17 +12,18 @@ import numpy as np
 import torch
 
 from avlab.bias.admission_rules import by_cost
-from avlab.bias.audit.shared import WatchedDrafter
+from avlab.bias.audit.shared_drafter import WatchedDrafter
+from avlab.bias.audit.shared_rows import SharedDrafts
 from avlab.engine import noise
+from avlab.engine.drafters.base import Drafts
 from avlab.engine.engine import Engine
-from avlab.engine.rows import TableSlots
 from avlab.policies.arm import Arm, PolicyError, Unknown
 from avlab.policies.base import Admission
 from avlab.policies.fixed import FixedLength
 from avlab.speculation.budget import survival
 from avlab.speculation.decision import Decision, Offer
 from avlab.speculation.estimators.base import Estimator
-from avlab.speculation.features import Features, probability
+from avlab.speculation.features import Features
 from avlab.speculation.labels import Labels
 from avlab.speculation.regression import Refit
 
@@ -126,8 +127,8 @@ class ByRow:
 
     def estimate(self, features: Features) -> np.ndarray:
         """[B, K] scores of this step's draft rows."""
-        head = probability(features["head_log_odds"]) if "head_log_odds" in features.names else None
-        return scores(self.rule.kind, self.drafter, head)
+        assert self.drafter.last is not None
+        return scores(self.rule.kind, self.drafter.last)
 
     def admit(self, decision: Decision, estimate: np.ndarray | None, offer: Offer) -> Admission:
         assert estimate is not None  # every step drafts
@@ -150,7 +151,8 @@ class ByBudget(ByRow):
         self.cost = (1.0, *[all_drafts] * self.K)
 
     def estimate(self, features: Features) -> np.ndarray:
-        return scores("maximum", self.drafter, None)
+        assert self.drafter.last is not None
+        return scores("maximum", self.drafter.last)
 
     def admit(self, decision: Decision, estimate: np.ndarray | None, offer: Offer) -> Admission:
         assert estimate is not None  # every step drafts
@@ -161,17 +163,16 @@ class ByBudget(ByRow):
         return Admission(lengths, int(lengths.sum()))
 
 
-def scores(kind: str, drafter: WatchedDrafter, head: np.ndarray | None) -> np.ndarray:
-    """Scores [B, K] of the drafter's last rows."""
-    drafts = drafter.last
-    rows = drafts.rows
+def scores(kind: str, drafts: Drafts) -> np.ndarray:
+    """Scores [B, K] of draft rows."""
+    rows = drafts.draft_probs
     assert rows is not None and drafts.vocabulary is not None
     if kind == "head":
-        if head is None:
+        if drafts.head is None:
             raise AuditError("This drafter has no confidence head: audit another rule than head:t.")
-        return head
-    if isinstance(rows, TableSlots):  # each distinct row is looked at once
-        table, place = rows.table, rows.place
+        return drafts.head
+    if isinstance(drafts, SharedDrafts):  # each distinct row is looked at once
+        table, place = drafts.draft_probs, drafts.place
     else:
         B, depth, _ = rows.shape
         table, place = rows.flatten(0, 1), torch.arange(B * depth, device=rows.device).view(B, depth)

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 from avlab.bias.audit.audit import Audit, Counts
-from avlab.bias.audit.build import load
+from avlab.bias.audit.build import CONTEXT, load
 from avlab.bias.audit.ranking import rank
 from avlab.bias.audit.rows import rows_at
 from avlab.bias.audit.rules import parse
-from avlab.bias.audit.shared import SharedDrafter, SharedTarget, WatchedDrafter
+from avlab.bias.audit.shared_drafter import SharedDrafter
 from avlab.bias.audit.texts import Answers
 from avlab.bias.auditing import Fit
 from avlab.bias.texts import Texts, differences, intervals
@@ -40,17 +40,17 @@ def audit(order: dict[str, Any], answer: Answer) -> None:
     def progress(*what: Any) -> None:
         answer(progress=what)
 
-    target, drafter, text = load(config, order["K"], SharedDrafter, progress)
+    target, drafter, text = load(config, order["K"], CONTEXT, progress)
     prompt = text.encode([{"role": "user", "content": order["prompt"]}])
     progress("how well each score ranks acceptance", 0, 0)
     auc, slots = rank(target, drafter, [prompt, *short_prompts(text)], config.temperature)
-    shared: SharedTarget | None = None
+    shared: SharedDrafter | None = None
     exact: dict[str, float | None] = {}
     for rule, seed in audits:
         progress(f"rows behind the prompt, {rule.label}", 0, 0)
         made = Audit(target, drafter, prompt, rule, config.temperature, seed, shared)
         if shared is None:
-            shared = made.shared
+            shared = made.drafter
             made.prepare(count)
         if rule.text not in exact:
             exact[rule.text] = made.exact_total_variation()
@@ -114,7 +114,7 @@ def texts(order: dict[str, Any], answer: Answer) -> None:
     config, R = RunConfig.make(order["config"]), order["requests"]
     workload = open_workload(config.workload, seed=config.seed, repeat=True)
     asked = [workload.stream.take(Moment(0.0)) for _ in range(R)]
-    target, drafter, text = load(config, order["K"], WatchedDrafter, lambda *what: answer(progress=what))
+    target, drafter, text = load(config, order["K"], None, lambda *what: answer(progress=what))
     prompts = [text.encode(prompt.messages) for prompt in asked]
     reference: Texts | None = None
     for number, rule in enumerate(rules):

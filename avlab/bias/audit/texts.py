@@ -8,12 +8,13 @@ from torch import Tensor
 
 from avlab.bias.audit.audit import step_costs
 from avlab.bias.audit.rules import AuditError, AuditRule, install
-from avlab.bias.audit.shared import WatchedDrafter
+from avlab.bias.audit.shared_drafter import WatchedDrafter
 from avlab.bias.texts import Texts, repetition
-from avlab.engine.drafters.base import Drafts
+from avlab.engine.drafters.base import Drafter, Drafts
 from avlab.engine.engine import Engine, EngineConfig
 from avlab.engine.report import StepReport
 from avlab.engine.request import Request
+from avlab.engine.sampler import LogitRows
 from avlab.engine.target import Target
 from avlab.policies.fixed import NONE
 
@@ -29,7 +30,7 @@ class Answers:
     def __init__(
         self,
         target: Target,
-        drafter: WatchedDrafter,
+        drafter: Drafter,
         prompts: Sequence[list[int]],
         rule: AuditRule,
         max_new_tokens: int,
@@ -42,12 +43,12 @@ class Answers:
             raise AuditError(
                 f"The rule {rule.text} has a cost that is set for one prompt: take maximum:t, drawn:t, or another."
             )
-        K, self.temperature = drafter.K, temperature
+        K, self.temperature, watched = drafter.K, temperature, WatchedDrafter(drafter)
         costs = step_costs(np.full((SLOTS, K), 0.5))
         config = EngineConfig(max_num_seqs=SLOTS)
-        self.engine = Engine(target, drafter, costs, config, NONE, uniforms=rule.uniforms)
+        self.engine = Engine(target, watched, costs, config, NONE, uniforms=rule.uniforms)
         self.engine.observer = self._listen
-        install(rule, self.engine, drafter)
+        install(rule, self.engine, watched)
         for number, tokens in enumerate(prompts):
             self.engine.add(Request(number, tokens, max_new_tokens, temperature, seed=seed << 32 | number))
         self.tokens: list[list[int]] = [[] for _ in prompts]
@@ -61,12 +62,12 @@ class Answers:
             yield ended
 
     @torch.inference_mode()
-    def _listen(self, report: StepReport, drafts: Drafts | None, logits: Tensor) -> None:
+    def _listen(self, report: StepReport, drafts: Drafts | None, rows: LogitRows) -> None:
         """Add up what the target's rows say of the tokens that came from them."""
         if not report.emitted:
             return
-        rows, requests, tokens = emitting_rows(report)
-        log_p, entropy = surprise(logits[rows], tokens, self.temperature)
+        drawn, requests, tokens = emitting_rows(report)
+        log_p, entropy = surprise(rows.logits[drawn], tokens, self.temperature)
         np.add.at(self.said, requests, np.stack([log_p, entropy], 1))
         for request, new in report.emitted:
             self.tokens[request.id] += new

@@ -32,14 +32,14 @@ class DraftInput:
 
 @dataclass(slots=True)
 class Drafts:
-    """tokens: [B, depth]. rows: the draft distributions over the draft vocabulary, [B, depth, Q] probabilities, or
-    None where every draft is certain (greedy drafting, drafters without logits). vocabulary: [Q] target token ids of
+    """tokens: [B, depth]. draft_probs: the draft distributions over the draft vocabulary, [B, depth, Q], or None where
+    every draft is certain (greedy drafting, drafters without logits). vocabulary: [Q] target token ids of
     the columns, or None where they are the target's own. feature: [B, depth] float64, nan where there are no logits.
     head: [B, depth] a confidence head's acceptance probabilities, or None. `widen` makes the last two [B, K].
     """
 
     tokens: Tensor
-    rows: Tensor | None
+    draft_probs: Tensor | None
     vocabulary: "DraftVocabulary | None"
     feature: np.ndarray
     head: np.ndarray | None = None
@@ -48,13 +48,27 @@ class Drafts:
     def over(self, V: int, request: int = 0) -> np.ndarray:
         """A request's draft distributions over the target's V tokens, [depth, V] float64; one-hot where certain."""
         tokens = self.tokens[request].cpu().numpy()
-        q = np.zeros((len(tokens), V))
-        if self.rows is None:
+        q, position = np.zeros((len(tokens), V)), torch.arange(len(tokens), device=self.tokens.device)
+        rows = self.probs_at(torch.full_like(position, request), position)
+        if rows is None:
             q[np.arange(len(tokens)), tokens] = 1.0
         else:
             ids = slice(None) if self.vocabulary is None else self.vocabulary.ids.cpu().numpy()
-            q[:, ids] = self.rows[request].double().cpu().numpy()
+            q[:, ids] = rows.double().cpu().numpy()
         return q
+
+    def probs_at(self, request: Tensor, position: Tensor) -> Tensor | None:
+        """The distributions [M, Q] behind these drafts, (request, position) [M] each; None where all are certain."""
+        return None if self.draft_probs is None else self.draft_probs[request, position]
+
+    def probability(self, request: Tensor, position: Tensor, token: Tensor) -> Tensor:
+        """q of the tokens drawn there, [M]; 1 where drafts are certain."""
+        if self.draft_probs is None:
+            return torch.ones(len(token), device=token.device)
+        return self.draft_probs[request, position, self._column(token)]
+
+    def _column(self, token: Tensor) -> Tensor:
+        return token if self.vocabulary is None else self.vocabulary.column[token]
 
     def widen(self, K: int) -> "Drafts":
         """These drafts with feature and head [B, K], nan behind what was drafted."""
@@ -78,7 +92,7 @@ class Drafter(Protocol):
     """Proposes up to K tokens a request. `state_layers` names the target layers whose inputs it wants to see.
 
     Autoregressive drafters (EAGLE, MTP) keep a cache of their own by slot: `forget(slot)` is called when a request
-    ends. Drafters without logits (n-gram, suffix) return rows=None and a nan feature.
+    ends. Drafters without logits (n-gram, suffix) return draft_probs=None and a nan feature.
     """
 
     name: str

@@ -7,9 +7,9 @@ target's `Layer`, unchanged. Rows are causal inside the block, so a draft of dep
 one. The Markov part lets position k see the tokens drawn before it (DSpark, arXiv 2607.05147, its recurrent variant).
 """
 
-from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
@@ -26,8 +26,6 @@ from avlab.engine.target import Layer, Stack, Target, rms_norm
 
 class BlockDrafter:
     """Serves the network of `avlab.training.model` from its safetensors file. See that module for the arithmetic."""
-
-    draws: Callable[..., Draws] = Draws
 
     def __init__(self, folder: Path, target: Target, K: int | None = None, head: bool = True):
         """K: how many of the trained positions to draft (default: all). head: whether the confidence head is on."""
@@ -89,30 +87,23 @@ class BlockDrafter:
     @torch.inference_mode()
     def propose(self, inputs: DraftInput, depth: int) -> Drafts:
         x, base, drive = self.block(inputs, depth)
-        native = self.target.native if self.draws is Draws and len(x) <= self.most_rows else None
+        native = self.target.native if len(x) <= self.most_rows else None
         drafts, states = (
             self._at_once(native, inputs, base, drive) if native else self._in_turn(inputs, base, drive)
         )
-        if self.has_head:
-            joined = torch.cat([x, states], -1).flatten(0, 1)
-            drafts.head = (
-                torch.sigmoid(self.confidence(joined).float()).view(-1, depth).double().cpu().numpy()
-            )
+        drafts.head = self.acceptance(x, states)
         return drafts
 
     def _in_turn(self, inputs: DraftInput, base: Tensor, drive: Tensor) -> tuple[Drafts, Tensor]:
         """Drafts position by position, without the head's word; the recurrence's states [B, depth, M]."""
-        draws, state = self.draws(inputs.temperature, inputs.uniforms), torch.zeros_like(drive[:, 0])
+        draws, state = Draws(inputs.temperature, inputs.uniforms), torch.zeros_like(drive[:, 0])
         previous, tokens, states = inputs.newest, [], []
         for k in range(base.shape[1]):
-            state, logits = self.position(k, previous, state, base, drive)
+            state, logits = self.position(previous, state, base[:, k], drive[:, k])
             previous = self.vocabulary.ids[draws.draw(logits)]
             tokens.append(previous)
             states.append(state)
-        drafts = Drafts(
-            torch.stack(tokens, 1), draws.rows, self.vocabulary, draws.feature, feature_ms=draws.feature_ms
-        )
-        return drafts, torch.stack(states, 1)
+        return draws.drafts(torch.stack(tokens, 1), self.vocabulary), torch.stack(states, 1)
 
     def _at_once(
         self, native: Native, inputs: DraftInput, base: Tensor, drive: Tensor
@@ -132,12 +123,23 @@ class BlockDrafter:
         tokens = self.vocabulary.ids[columns]
         return Drafts(tokens, rows, self.vocabulary, features.numpy()), states.transpose(0, 1)
 
-    def position(
-        self, k: int, previous: Tensor, state: Tensor, base: Tensor, drive: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """The recurrence at position k, behind the tokens drawn before it, [B]: its state [B, M] and logits [B, Q]."""
-        state = F.silu(self.markov_carry.plus(state, drive[:, k] + self.token_drive[previous]))
-        return state, self.markov_out.plus(state, base[:, k])
+    def position(self, previous: Tensor, state: Tensor, base: Tensor, drive: Tensor) -> tuple[Tensor, Tensor]:
+        """The recurrence at a position, behind the tokens drawn before it, [B]: its state [B, M] and logits [B, Q].
+
+        base [B, Q], drive [B, M]: what the parallel pass gives for the position.
+        """
+        state = F.silu(self.markov_carry.plus(state, drive + self.token_drive[previous]))
+        return state, self.markov_out.plus(state, base)
+
+    def acceptance(self, x: Tensor, states: Tensor) -> np.ndarray | None:
+        """The confidence head's acceptance probabilities, [B, depth] float64; None where it is off.
+
+        x: [B, depth, H] states of the parallel pass; states: [B, depth, M] of the recurrence.
+        """
+        if not self.has_head:
+            return None
+        logits = self.confidence(torch.cat([x, states], -1).flatten(0, 1))
+        return torch.sigmoid(logits.float()).view(len(x), -1).double().cpu().numpy()
 
     def block(self, inputs: DraftInput, depth: int) -> tuple[Tensor, Tensor, Tensor]:
         """The parallel pass: states [B, depth, H], the logits [B, depth, Q] and drive [B, depth, M] they give."""

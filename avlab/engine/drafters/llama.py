@@ -50,13 +50,7 @@ class LlamaDrafter:
                 states, _ = model.forward(tokens[-1], batch, self.cache)
         for s, h in zip(slots, inputs.history, strict=True):
             self.known[s] = len(h)  # what was drafted beyond is written again once it is known
-        return Drafts(
-            tokens=torch.stack(tokens, 1),
-            rows=draws.rows,
-            vocabulary=None,
-            feature=draws.feature,
-            feature_ms=draws.feature_ms,
-        )
+        return draws.drafts(torch.stack(tokens, 1), None)
 
     def forget(self, slot: int) -> None:
         self.known[slot] = 0
