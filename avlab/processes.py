@@ -14,12 +14,13 @@ from pathlib import Path
 
 import psutil
 
-from avlab.kinds import Config
+from avlab.installation import IN_CHECKOUT, PROJECT, import_path
+from avlab.kinds import Config, other_python
+from avlab.vllm.serving_config import VllmConfig
 from avlab.wire.private import FOLDER_PREFIX, is_private
 
 LOG_LINES = 40
 RUN_VARIABLE = "AVLAB_RUN"  # marks a worker and all that it starts
-PROJECT = Path(__file__).parents[1]  # so that a worker runs this very code, from any folder
 SAME_PROCESS_SECONDS = 2.0  # start times are read with the clock's own error; a pid is not reused so fast
 
 
@@ -38,7 +39,8 @@ def usable_cores() -> int:
 def worker_environment(config: Config, inherited: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment a worker starts with. OpenMP reads threads and waiting when it is loaded, so not later.
 
-    Threads: the configuration's, else OMP_NUM_THREADS where it is set, else one a physical core.
+    Threads: the configuration's, else OMP_NUM_THREADS where it is set, else one a physical core. PYTHONPATH: so that a
+    worker runs this very code, from any folder and in another environment; an installed package is found without it.
     """
     environment = dict(os.environ if inherited is None else inherited)
     set_outside = environment.get("OMP_NUM_THREADS", "")
@@ -49,8 +51,10 @@ def worker_environment(config: Config, inherited: Mapping[str, str] | None = Non
         GOMP_SPINCOUNT=str(config.spin),
         TOKENIZERS_PARALLELISM="false",
         PYTHONUNBUFFERED="1",
-        PYTHONPATH=os.pathsep.join([str(PROJECT), *filter(None, [environment.get("PYTHONPATH")])]),
     )
+    if IN_CHECKOUT or (isinstance(config, VllmConfig) and other_python()):
+        paths = [str(import_path()), environment.get("PYTHONPATH", "")]
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     environment.pop("OMP_WAIT_POLICY", None)
     if config.spin == 0:
         environment["OMP_WAIT_POLICY"] = "PASSIVE"

@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 
 from avlab.bench.base import Measure, Outcome
-from avlab.processes import PROJECT
+from avlab.installation import PROJECT
 from avlab.workers.about import processor
 
 MEASURED = (

@@ -16,7 +16,7 @@ import psutil
 
 from avlab.bench.base import NotMeasured
 from avlab.commands.serve import APP, server_command
-from avlab.processes import PROJECT
+from avlab.installation import PROJECT
 
 PATIENCE = 300.0  # seconds; machines of tests are busy ones
 

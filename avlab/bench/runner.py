@@ -12,9 +12,10 @@ from avlab.bench.base import BenchError, Measure, Outcome, Progress, all_measure
 from avlab.bench.cache import Cache, key_of
 from avlab.bench.process import Child
 from avlab.config import RunConfig
-from avlab.processes import PROJECT, worker_environment
+from avlab.installation import IN_CHECKOUT, PROJECT
+from avlab.processes import worker_environment
 
-FOLDER = PROJECT / "build" / "bench"
+FOLDER = (PROJECT if IN_CHECKOUT else Path.cwd()) / "build" / "bench"
 PAGE = PROJECT / "docs" / "benchmarks.md"
 LONGEST = 7200.0  # seconds that a measure may take before it is given up
 QUICK, LEAST = 590.0, 10.0  # seconds of the quick form; with fewer left a measure is not begun
@@ -33,7 +34,8 @@ def main(
 
     quick: the short form, at most 10 minutes on two quiet cores. as_json: one object on standard output and no table.
     only: names of measures, or of lines of the table. out: the page to write; by default a full run of all measures
-    writes docs/benchmarks.md and others write none. fresh: forget what was measured before. drafter: as in a run.
+    writes docs/benchmarks.md, in a checkout, and others write none. fresh: forget what was measured before. drafter: as
+    in a run.
     Exit code 1 when a measure failed, 2 for an unknown name; a missed bar is a result, not a failure.
     """
     try:
@@ -41,7 +43,7 @@ def main(
     except BenchError as error:
         print(error, file=sys.stderr)
         return 2
-    page = Path(out) if out else None if quick or list(only) else PAGE
+    page = Path(out) if out else None if quick or list(only) or not IN_CHECKOUT else PAGE
     outcomes = run(measures, quick, fresh, RunConfig.make(max_new_tokens=1024, drafter=drafter))
     if as_json:
         print(json.dumps(report.plain(measures, outcomes), indent=1))

@@ -37,7 +37,7 @@ class Hello(Message, frozen=True, tag=_snake):
     drafter: str | None
     drafter_hash: str | None
     K: int
-    code: str  # commit of this project, or "unknown"
+    code: str  # commit of this project, its version where it is installed, or "unknown"
     machine: dict  # processor, cores, memory, dtype, threads, spin count, versions
     features: list[str] = []  # names of the features in its Drafts
 

@@ -5,7 +5,7 @@ import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from avlab.processes import PROJECT
+from avlab.installation import IN_CHECKOUT, PROJECT
 
 
 def installed(package: str) -> str | None:
@@ -28,7 +28,9 @@ def processor() -> str:
 
 
 def code_version() -> str:
-    """The commit of this project, "-dirty" behind it where files differ; "unknown" outside a checkout."""
+    """The commit of this project, "-dirty" behind it where files differ; the version where it is installed."""
+    if not IN_CHECKOUT:  # git would find whatever repository the environment lies in
+        return installed("avlab") or "unknown"
     command = ["git", "-C", str(PROJECT), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
         found = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)

@@ -13,9 +13,9 @@ from PIL import Image
 from avlab import sample
 from avlab.bench.dashboard import PATIENCE, Dashboard, chromium
 from avlab.config import RunConfig
+from avlab.installation import PROJECT
 from avlab.lab.lab import Lab
 from avlab.lab.owner import ask
-from avlab.processes import PROJECT
 from avlab.wire import messages as m
 
 FOLDER = PROJECT / "build" / "screenshots"

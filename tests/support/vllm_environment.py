@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from avlab.bench.measures.against_vllm import ENVIRONMENT, environment
-from avlab.processes import PROJECT
+from avlab.installation import PROJECT
 
 PYTHON = Path(os.environ.get("AVLAB_VLLM_PYTHON", ENVIRONMENT / "bin" / "python"))
 HERE = Path(__file__).parent

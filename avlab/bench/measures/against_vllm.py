@@ -10,7 +10,7 @@ from pathlib import Path
 
 from avlab.bench.base import Bar, Context, Measure, NotMeasured, Result, Table
 from avlab.bench.rounds import Block, arm_rows, round_ratios, switchback
-from avlab.processes import PROJECT
+from avlab.installation import PROJECT
 
 VERSION = "0.32.0"
 ENVIRONMENT = PROJECT / ".venv-vllm"
