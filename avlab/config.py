@@ -21,6 +21,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from avlab.policies.arm import Arm, grammar
+from avlab.speculation.features import DEFAULT_FEATURES, FEATURES, known_features
 from avlab.workloads import DEFAULT_ARRIVAL, open_arrivals
 
 DEFAULT_TARGET = "SmolLM2-135M-Instruct"
@@ -168,6 +169,10 @@ class RunConfig(Traffic):
     drafts: Literal["all", "sampled", "none"] = Field(
         "sampled", description="raw draft slots to store: all, sampled (every tenth step) or none"
     )
+    features: str = Field(
+        ",".join(DEFAULT_FEATURES),
+        description=f"what is stored of a raw draft slot, some of {', '.join(FEATURES)}",
+    )
 
     # the machine
     max_num_seqs: int = Field(64, ge=1, le=4096, description="requests that may run at once")
@@ -199,6 +204,10 @@ class RunConfig(Traffic):
         return Arm.parse(self.policy, self.K)
 
     @property
+    def recorded_features(self) -> tuple[str, ...]:
+        return tuple(self.features.split(","))
+
+    @property
     def has_drafter(self) -> bool:
         return self.drafter != "none"
 
@@ -206,6 +215,11 @@ class RunConfig(Traffic):
     def measures_costs(self) -> bool:
         """Whether `+depth` decides by what steps have cost lately."""
         return self.depth_costs == "measured" or (self.depth_costs == "auto" and self.costs is None)
+
+    @field_validator("features")
+    @classmethod
+    def _features(cls, text: str) -> str:
+        return ",".join(known_features([name.strip() for name in text.split(",")]))
 
     @field_validator("policy")
     @classmethod

@@ -2,6 +2,7 @@
 
 import os
 
+import numpy as np
 import pandas as pd
 
 from avlab.store import queries
@@ -50,8 +51,16 @@ class Run:
 
     @property
     def drafts(self) -> pd.DataFrame:
-        """One row a raw draft slot that was kept; label is missing where censored."""
-        return self._frame("drafts")
+        """One row a raw draft slot that was kept, one column a feature; label is missing where censored."""
+        slots = self._frame("drafts")
+        recorded = self._con.execute("SELECT features FROM runs WHERE run = ?::UUID", [self.id]).fetchall()
+        names = recorded[0][0] or [] if recorded else []
+        columns = np.stack(slots["features"]) if len(slots) else np.empty((0, len(names)))
+        place = slots.columns.get_loc("features")
+        slots = slots.drop(columns="features")
+        for i, name in enumerate(names):
+            slots.insert(place + i, name, columns[:, i])
+        return slots
 
     @property
     def engine_samples(self) -> pd.DataFrame:

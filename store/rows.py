@@ -22,8 +22,8 @@ def rows_of(frame: m.Frame, sequence: int, wall: float, keep_text: bool) -> dict
     match frame:
         case m.Steps(steps):
             return {"steps": _table("steps", map(msgspec.structs.astuple, steps))}
-        case m.Drafts(rows, batch):
-            return {"drafts": draft_rows.unpack(batch, rows)}
+        case m.Drafts(slots, batch):
+            return {"drafts": draft_rows.unpack(batch, slots)}
         case m.Calibration():
             return {"calibration": _calibration(frame)}
         case m.RequestDone():

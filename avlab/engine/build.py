@@ -102,9 +102,11 @@ def build(config: RunConfig, progress: Progress = lambda text, done, total: None
     if drafter_folder is not None:
         progress("loading the drafter", 0, 0)
         if kind == "block":
-            drafter = BlockDrafter(drafter_folder, target, config.K, config.head)
+            drafter = BlockDrafter(drafter_folder, target, config.K, config.head, config.recorded_features)
         else:
-            drafter = LlamaDrafter(drafter_folder, target, config.max_num_seqs + 1, config.K)
+            drafter = LlamaDrafter(
+                drafter_folder, target, config.max_num_seqs + 1, config.K, config.recorded_features
+            )
     arm, notes = config.arm, [note] if note else []
     if drafter is None and arm.drafts:
         arm = NONE

@@ -17,9 +17,9 @@ from avlab.engine.sampler import LogitRows, speculative_sample
 from avlab.engine.target import ServedTarget
 from avlab.policies.arm import Arm
 from avlab.policies.base import Policy, PolicyContext, make_policy
+from avlab.speculation.budget import survival
 from avlab.speculation.costs import CostTable
 from avlab.speculation.estimators.base import REFIT_INTERVAL
-from avlab.speculation.features import Features, log_odds
 from avlab.speculation.labels import Labels, labels
 from avlab.speculation.measured_costs import MeasuredCosts
 
@@ -70,8 +70,7 @@ class Engine:
     ):
         self.target, self.drafter, self.costs, self.config = target, drafter, costs, config
         self.K = drafter.K if drafter else 0
-        heads = ("head_log_odds",) if drafter and drafter.has_head else ()
-        self.features = ("max_log_odds", *heads)  # that policies are told
+        self.features = drafter.features if drafter else ()  # that its drafts tell
         self._unknown = np.full(self.K, np.nan)  # the estimates of a request without any
         self.cache = cache or target.new_cache(config.max_num_seqs + 1)
         self.taps = drafter.state_layers if drafter else ()
@@ -181,8 +180,7 @@ class Engine:
             report.ms["decide"] += drafts.feature_ms
 
         # estimate and admit: acceptance estimates [B, K], prefix lengths [B]
-        features = self.features_of(drafts) if drafts else None
-        estimate = self.policy.estimate(features) if features else None
+        estimate = self.policy.estimate(drafts.features) if drafts else None
         admission = self.policy.admit(decision, estimate, offer) if decision else None
         admitted = np.zeros(N, dtype=np.int64)
         admitted[plan.ready] = admission.admitted if admission else 0
@@ -209,9 +207,9 @@ class Engine:
         )
         report.drafted, report.admission = depth, admission
         self._remember(plan, estimate)
-        if drafts and features and admission:
+        if drafts and admission:
             learnt = labels(accepted[plan.ready], admission.admitted, self.K, limit[plan.ready])
-            self.policy.observe(features, estimate, learnt)
+            self.policy.observe(drafts.features, estimate, learnt)
             report.slots = self._slots(plan, drafts, estimate, admission, accepted, learnt, drawn)
         report.refit = self.policy.end_step()
         report.finished += [self._end(s, reason) for s in list(self.sequences) if (reason := self._over(s))]
@@ -311,11 +309,6 @@ class Engine:
         for i, s in enumerate(plan.decoding):
             s.earlier = self._unknown if estimate is None else estimate[i]
 
-    def features_of(self, drafts: Drafts) -> Features:
-        """What policies are told of the drafts, [B, K, F]."""
-        heads = [log_odds(drafts.head)] if drafts.head is not None else []
-        return Features(self.features, np.stack([drafts.feature, *heads], axis=-1))
-
     def _slots(self, plan: StepPlan, drafts, estimate, admission, accepted, learnt: Labels, drawn) -> Slots:
         """The step's raw slots, for its report."""
         decoding = plan.decoding
@@ -326,9 +319,9 @@ class Engine:
             scheduled=plan.offer.scheduled,
             admitted=admission.admitted,
             accepted=accepted[plan.ready],
-            feature=drafts.feature,
+            features=drafts.features,
             estimate=estimate,
-            head=drafts.head,
+            survival=None if estimate is None else survival(estimate),
             label=np.where(learnt.labelled, learnt.label, -1).astype(np.int8),
             tokens=drawn,
         )

@@ -11,6 +11,7 @@ from avlab.engine.drafters.base import Drafts
 from avlab.engine.request import Finished, Request
 from avlab.engine.sampler import LogitRows
 from avlab.policies.base import Admission
+from avlab.speculation.features import Features
 from avlab.speculation.regression import Refit
 
 PHASES = ("draft", "verify", "sample", "decide")
@@ -18,7 +19,10 @@ PHASES = ("draft", "verify", "sample", "decide")
 
 @dataclass(slots=True)
 class Slots:
-    """The raw draft slots of a step, [B, K] or [B]: what happened to every scheduled draft. label: -1 is censored."""
+    """The raw draft slots of a step, [B, K] or [B]: what happened to every scheduled draft.
+
+    estimate, survival: None where the policy estimates nothing. label: 1 accepted, 0 rejected, -1 censored.
+    """
 
     request: np.ndarray
     kind: list[str]
@@ -26,9 +30,9 @@ class Slots:
     scheduled: np.ndarray
     admitted: np.ndarray
     accepted: np.ndarray
-    feature: np.ndarray
+    features: Features
     estimate: np.ndarray | None
-    head: np.ndarray | None
+    survival: np.ndarray | None
     label: np.ndarray
     tokens: np.ndarray
 

@@ -1,4 +1,4 @@
-"""The feature of a draft row, and the two directions between log-odds and probability.
+"""The features of a draft slot, by name, and the two directions between log-odds and probability.
 
 Functions that the engine also calls on torch tensors take the array module as `xp` (numpy by default);
 only operations whose names and arguments both libraries share are used.
@@ -6,7 +6,9 @@ only operations whose names and arguments both libraries share are used.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -25,11 +27,52 @@ class Features:
     names: tuple[str, ...]
     values: np.ndarray
 
+    @classmethod
+    def of(cls, columns: Mapping[str, np.ndarray]) -> Features:
+        """From columns [B, K] by name."""
+        return cls(tuple(columns), np.stack(list(columns.values()), axis=-1))
+
     def __getitem__(self, name: str) -> np.ndarray:
         """One feature, [B, K]. Raises KeyError for one that is not recorded."""
         if name not in self.names:
             raise KeyError(f"{name!r} is not among the recorded features: {', '.join(self.names)}")
         return self.values[..., self.names.index(name)]
+
+    def and_also(self, name: str, column: np.ndarray) -> Features:
+        """These features and one more, [B, K], behind them."""
+        return Features((*self.names, name), np.concatenate([self.values, column[..., None]], axis=-1))
+
+    def widen(self, K: int) -> Features:
+        """These features of [B, depth] slots as [B, K], nan behind what was drafted."""
+        behind = ((0, 0), (0, K - self.values.shape[1]), (0, 0))
+        return Features(self.names, np.pad(self.values, behind, constant_values=np.nan))
+
+
+class RowFormula(Protocol):
+    """A feature of a draft row, from what was drawn from it."""
+
+    def __call__(self, weights, drawn, xp=np):
+        """weights: [..., V] proportional to the row's probabilities; drawn: [...] the drawn token's -> [...].
+
+        Of a greedy request the weights are those of the unscaled row, before it is made certain.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """One entry of the registry.
+
+    name: in settings, messages and the database. title: in charts. definition: one line, with its source. of_row: its
+    formula; None where the drafter itself tells. sound: False where it looks at the drawn token: it is recorded to be
+    judged, and to decide by it bends the output.
+    """
+
+    name: str
+    title: str
+    definition: str
+    of_row: RowFormula | None = None
+    sound: bool = True
 
 
 def max_log_odds(logits, temperature=None, xp=np):
@@ -51,15 +94,81 @@ def max_log_odds(logits, temperature=None, xp=np):
 
 
 def log_odds_of_maximum(weights, xp=np):
-    """As `max_log_odds`, from probabilities or any other weights proportional to them: [..., V] -> [...].
+    """As `max_log_odds`, from probabilities or any other weights proportional to them: [..., V] -> [...]."""
+    return log_odds_of(weights, xp.amax(weights, -1), xp)
 
-    The maximum's equals count among the others. Each weight keeps its own digits, so nothing is lost near certainty.
+
+def log_odds_of(weights, one, xp=np):
+    """Log-odds of a token of weight `one` [...] in its row of weights [..., V], clamped to +-40.
+
+    Its equals count among the others. Each weight keeps its own digits, so nothing is lost near certainty.
     """
+    alike = weights == one[..., None]
+    others = xp.where(alike, xp.zeros_like(weights), weights).sum(-1) + (alike.sum(-1) - 1) * one
+    smallest, largest = float(np.exp(-LOG_ODDS_LIMIT)), float(np.exp(LOG_ODDS_LIMIT))
+    return -xp.log((others / one).clip(smallest, largest))
+
+
+def negative_entropy(weights, xp=np):
+    """Sum of q log q of each row, nats, at most 0: weights [..., V] -> [...]."""
+    whole = weights.sum(-1)
+    some = xp.where(weights > 0, weights, xp.ones_like(weights))
+    return (some * xp.log(some)).sum(-1) / whole - xp.log(whole)
+
+
+def top_two_margin(weights, xp=np):
+    """log q of the most likely token minus log q of the second, nats, at most 40: weights [..., V] -> [...]."""
     most = xp.amax(weights, -1)
     highest = weights == most[..., None]
-    others = xp.where(highest, xp.zeros_like(weights), weights).sum(-1) + (highest.sum(-1) - 1) * most
-    smallest, largest = float(np.exp(-LOG_ODDS_LIMIT)), float(np.exp(LOG_ODDS_LIMIT))
-    return -xp.log((others / most).clip(smallest, largest))
+    below = xp.amax(xp.where(highest, xp.zeros_like(weights), weights), -1)
+    second = xp.where(highest.sum(-1) > 1, most, below)
+    return -xp.log((second / most).clip(float(np.exp(-LOG_ODDS_LIMIT)), 1.0))
+
+
+FEATURES: dict[str, Feature] = {
+    feature.name: feature
+    for feature in (
+        Feature(
+            "max_log_odds",
+            "log-odds of the draft row's maximum probability",
+            "log(q / (1 - q)) of the most likely token's probability q, clamped to ±40 (vLLM 0.33)",
+            lambda weights, drawn, xp=np: log_odds_of_maximum(weights, xp),
+        ),
+        Feature(
+            "negative_entropy",
+            "negative entropy of the draft row, nats",
+            "Σ q log q over the draft vocabulary, nats (Shannon 1948)",
+            lambda weights, drawn, xp=np: negative_entropy(weights, xp),
+        ),
+        Feature(
+            "top_two_margin",
+            "log-probability of the draft row's first token over its second, nats",
+            "log q of the most likely token minus log q of the second, nats, at most 40 (margin sampling, "
+            "Scheffer et al. 2001)",
+            lambda weights, drawn, xp=np: top_two_margin(weights, xp),
+        ),
+        Feature(
+            "head_log_odds",
+            "log-odds of the drafter's confidence head",
+            "the logit of the head that the drafter was trained with, clamped to ±40 (DSpark, arXiv 2607.05147)",
+        ),
+        Feature(
+            "drawn_log_odds",
+            "log-odds of the drawn token (UNSOUND)",
+            "log(q / (1 - q)) of the drawn token's probability q, clamped to ±40; to decide by it bends the output",
+            log_odds_of,
+            sound=False,
+        ),
+    )
+}
+DEFAULT_FEATURES = ("max_log_odds", "head_log_odds")
+
+
+def known_features(names: Sequence[str]) -> tuple[str, ...]:
+    """The names given, each once. Raises ValueError for one that is not in the registry."""
+    if unknown := [name for name in names if name not in FEATURES]:
+        raise ValueError(f"there is no feature {unknown[0]!r}; known are {', '.join(FEATURES)}.")
+    return tuple(dict.fromkeys(names))
 
 
 def probability(log_odds, xp=np):

@@ -15,7 +15,7 @@ GROUPS = {
     "What is served": ("policy", "target", "drafter", "K", "new_request", "head"),
     "Traffic": ("workload", "arrival", "temperature", "top_k", "top_p", "max_new_tokens", "seed"),
     "When it ends": ("duration", "tokens", "requests"),
-    "What is kept": ("drafts", "keep_text"),
+    "What is kept": ("drafts", "features", "keep_text"),
     "The machine": (
         "max_num_seqs",
         "max_model_len",
@@ -29,7 +29,12 @@ GROUPS = {
     ),
 }
 NAMES = {"K": "Draft positions K", "head": "Confidence head", "spin": "Spin count", "tokens": "Token limit"}
-NAMES |= {"drafts": "Raw draft slots", "requests": "Request limit", "duration": "Duration (s)"}
+NAMES |= {
+    "drafts": "Raw draft slots",
+    "features": "Features of raw draft slots",
+    "requests": "Request limit",
+    "duration": "Duration (s)",
+}
 SUGGESTED = {
     "policy": [
         "adaptive",

@@ -6,6 +6,7 @@ worker that records no slots may lack it.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -49,6 +50,12 @@ def arrow_schema(columns: Mapping[str, str]) -> pa.Schema:
     return pa.schema([(name, arrow(kind)) for name, kind in columns.items()])
 
 
+@functools.cache
+def schema() -> pa.Schema:
+    """That of every batch. The first call imports pyarrow, which takes a moment."""
+    return arrow_schema(COLUMNS)
+
+
 def pack(columns: Mapping[str, np.ndarray]) -> bytes:
     """The columns of N slots, [N] each and `features` [N, F], as an IPC stream of one record batch.
 
@@ -56,7 +63,6 @@ def pack(columns: Mapping[str, np.ndarray]) -> bytes:
     """
     import pyarrow as pa
 
-    schema = arrow_schema(COLUMNS)
     features, label = columns["features"], columns["label"]
     offsets = np.arange(len(features) + 1, dtype=np.int32) * features.shape[1]
     flat = pa.array(np.ascontiguousarray(features, dtype=np.float32).ravel(), from_pandas=True)
@@ -65,13 +71,13 @@ def pack(columns: Mapping[str, np.ndarray]) -> bytes:
         "admitted": pa.array(columns["admitted"].astype(bool)),
         "label": pa.array(label == 1, mask=label < 0),
     }
-    for field in schema:
+    for field in schema():
         if field.name not in made:
             kind = field.type.to_pandas_dtype()
             made[field.name] = pa.array(columns[field.name].astype(kind), field.type, from_pandas=True)
-    batch = pa.record_batch([made[name] for name in schema.names], schema=schema)
+    batch = pa.record_batch([made[name] for name in schema().names], schema=schema())
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, schema, options=pa.ipc.IpcWriteOptions(use_threads=False)) as stream:
+    with pa.ipc.new_stream(sink, schema(), options=pa.ipc.IpcWriteOptions(use_threads=False)) as stream:
         stream.write_batch(batch)
     return sink.getvalue().to_pybytes()
 
@@ -82,7 +88,7 @@ def unpack(data: bytes, rows: int) -> pa.Table:
 
     try:
         with pa.ipc.open_stream(data) as stream:
-            if not stream.schema.equals(arrow_schema(COLUMNS)):
+            if not stream.schema.equals(schema()):
                 raise ValueError(f"its columns are not those of drafts: {', '.join(stream.schema.names)}")
             table = stream.read_all()
         table.validate(full=True)

@@ -42,7 +42,7 @@ def serve(order: Order) -> str:
             K=engine.K,
             code=code_version(),
             machine=machine(str(engine.target.device), built.dtype),
-            features=["max_log_odds", "head_log_odds"],
+            features=[name for name in config.recorded_features if name in engine.features],
         )
     )
     order.outbox.put(

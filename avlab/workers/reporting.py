@@ -1,7 +1,7 @@
 """What a serving worker tells its lab: step reports become frames, raw slots become calibration sums."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,9 +9,9 @@ import numpy as np
 from avlab.policies.arm import Arm
 from avlab.policies.fixed import NONE
 from avlab.speculation import calibration
-from avlab.speculation.features import log_odds
 from avlab.wire import draft_rows
 from avlab.wire import messages as m
+from avlab.workers.raw_slots import RawSlots
 
 REPORT_SECONDS = 0.25  # steps are sent four times a second
 WINDOW_SECONDS = 2.0  # raw slots are summed up every two seconds; some hundred rows each, chosen here
@@ -22,11 +22,22 @@ class Reporter:
     """Collects what steps did and puts frames: Steps, Refit, Calibration, Drafts, and Block where one begins.
 
     put: takes a frame and never blocks. clock: seconds since the run began. drafts: all, sampled or none.
+    features: those that raw slots are sent with, where the drafter tells them.
     """
 
-    def __init__(self, put: Callable[[m.Frame], None], clock: Callable[[], float], K: int, drafts: str):
+    def __init__(
+        self,
+        put: Callable[[m.Frame], None],
+        clock: Callable[[], float],
+        K: int,
+        drafts: str,
+        features: Sequence[str],
+    ):
         self._put, self._clock, self.K = put, clock, K
+        self._recorded = features
         self._every = {"all": 1, "sampled": SAMPLED_STEPS, "none": 0}[drafts]
+        if self._every:
+            draft_rows.schema()  # now, so that no step waits for the import
         self.arm: Arm = NONE
         self.block, self.kind, self._taught = -1, "", True
         self.name = "none"  # of the arm, where several blocks have the same one
@@ -37,7 +48,6 @@ class Reporter:
         self._sent = self._summed = time.monotonic()
         self._report_ms = 0.0
         self.tokens = 0
-        self.names: list[str] = []  # of kinds, by the code that columns hold
 
     def begin_block(
         self,
@@ -160,96 +170,33 @@ class Reporter:
         self._summed = time.monotonic()
         if not self._slots:
             return
-        columns = self._columns()
+        slots = RawSlots.of(self._slots)
         self._slots = []
-        self._put_calibration(columns)
-        if self._every:
-            self._put_drafts(columns)
+        self._put_calibration(slots)
+        if self._every and (frame := slots.frame(self.block, self._every, self._recorded)):
+            self._put(frame)
 
-    def _columns(self) -> dict[str, np.ndarray]:
-        """The window's slots, one row a request and step: [R] and [R, K]."""
-
-        slots = [each for _, each in self._slots]
-        sizes = [len(each.request) for each in slots]
-        kinds = [self._code(kind) for each in slots for kind in each.kind]
-        lengths = {name: np.concatenate([getattr(each, name) for each in slots]) for name in LENGTHS}
-        estimates = {
-            name: np.concatenate(
-                [_wide(getattr(each, name), size, self.K) for each, size in zip(slots, sizes, strict=True)]
-            )
-            for name in ESTIMATES
-        }
-        step = np.repeat([step for step, _ in self._slots], sizes)
-        return {"step": step, "kind": np.array(kinds, dtype=np.int64), **lengths, **estimates}
-
-    def _code(self, kind: str) -> int:
-        if kind not in self.names:
-            self.names.append(kind)
-        return self.names.index(kind)
-
-    def _put_calibration(self, columns: dict[str, np.ndarray]) -> None:
-        sources = {"raw": columns["feature"], "head": log_odds(columns["head"])}
-        if self.arm.adaptive and self.arm.source not in sources:
-            sources[self.arm.source] = log_odds(columns["estimate"].astype(np.float64))
+    def _put_calibration(self, slots: RawSlots) -> None:
         self._window += 1
-        classes = np.stack([columns["kind"], columns["temperature"]], axis=1)
-        for kind, temperature in np.unique(classes, axis=0):
-            rows = (classes == (kind, temperature)).all(axis=1)
-            label = columns["label"][rows]
-            for source, x in sources.items():
-                known = (label >= 0) & np.isfinite(x[rows])
-                sums = calibration.bin_sums(x[rows], label, known)
-                position, number = np.nonzero(sums[..., calibration.COUNT])
-                if len(position):
-                    cells = sums[position, number]
-                    self._put(
-                        m.Calibration(
-                            source=source,
-                            block=self.block,
-                            window=self._window,
-                            time=self._clock(),
-                            kind=self.names[int(kind)],
-                            temperature=float(temperature),
-                            position=position.tolist(),
-                            bin=number.tolist(),
-                            count=cells[:, calibration.COUNT].astype(int).tolist(),
-                            positives=cells[:, calibration.POSITIVES].astype(int).tolist(),
-                            sum_p=cells[:, calibration.SUM_P].tolist(),
-                            sum_log_loss=cells[:, calibration.SUM_LOG_LOSS].tolist(),
-                            sum_squared_error=cells[:, calibration.SUM_SQUARED_ERROR].tolist(),
-                        )
-                    )
-
-    def _put_drafts(self, columns: dict[str, np.ndarray]) -> None:
-        position = np.arange(self.K)
-        kept = (position < columns["scheduled"][:, None]) & (columns["step"] % self._every == 0)[:, None]
-        row, k = np.nonzero(kept)
-        if not len(row):
-            return
-        survival = np.cumprod(columns["estimate"], axis=1)
-
-        features = np.stack([columns["feature"][row, k], log_odds(columns["head"][row, k])], axis=1)
-        slots = {
-            "block": np.full(len(row), self.block),
-            "step": columns["step"][row],
-            "request": columns["request"][row],
-            "position": k,
-            "features": features,
-            "estimate": columns["estimate"][row, k],
-            "survival": survival[row, k],
-            "admitted": k < columns["admitted"][row],
-            "label": columns["label"][row, k],
-        }
-        self._put(m.Drafts(len(row), draft_rows.pack(slots)))
-
-
-LENGTHS = ("request", "temperature", "scheduled", "admitted", "label")
-ESTIMATES = ("feature", "estimate", "head")
-
-
-def _wide(values: np.ndarray | None, B: int, K: int) -> np.ndarray:
-    """Values [B, depth] of a draft as [B, K], filled up with nan; nan altogether where there are none."""
-    wide = np.full((B, K), np.nan)
-    if values is not None:
-        wide[:, : values.shape[1]] = values
-    return wide
+        for source, kind, temperature, sums in slots.sums(self.arm.source if self.arm.adaptive else ""):
+            position, number = np.nonzero(sums[..., calibration.COUNT])
+            if not len(position):
+                continue
+            cells = sums[position, number]
+            self._put(
+                m.Calibration(
+                    source=source,
+                    block=self.block,
+                    window=self._window,
+                    time=self._clock(),
+                    kind=kind,
+                    temperature=temperature,
+                    position=position.tolist(),
+                    bin=number.tolist(),
+                    count=cells[:, calibration.COUNT].astype(int).tolist(),
+                    positives=cells[:, calibration.POSITIVES].astype(int).tolist(),
+                    sum_p=cells[:, calibration.SUM_P].tolist(),
+                    sum_log_loss=cells[:, calibration.SUM_LOG_LOSS].tolist(),
+                    sum_squared_error=cells[:, calibration.SUM_SQUARED_ERROR].tolist(),
+                )
+            )

@@ -42,7 +42,9 @@ class Server:
         report: Any = None,
     ):
         self.order, self.config, self.engine, self.text = order, order.config, engine, text
-        self.report = report or Reporter(order.outbox.put, order.clock, K, order.config.drafts)
+        self.report = report or Reporter(
+            order.outbox.put, order.clock, K, order.config.drafts, order.config.recorded_features
+        )
         self.refusals = refusals
         self.prompts: dict[int, str] = {}  # by request, only with keep_text
         self.taken = self.refused = self.refused_in_row = 0

@@ -58,7 +58,7 @@ def tokens_frame(
     ended = len(new) == accepted  # by an end-of-text among the drafts: nothing was drawn behind it
     fates = [_fate(k, accepted, admitted, ended) for k in range(scheduled)]
     estimate = None if not slots or slots.estimate is None else slots.estimate[0]
-    survival = None if estimate is None else np.cumprod(estimate)
+    survival = None if not slots or slots.survival is None else slots.survival[0]
     draft = [
         m.Slot(
             token=drawn[k],

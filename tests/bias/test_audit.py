@@ -19,6 +19,7 @@ from avlab.engine.engine import Engine
 from avlab.engine.target import Target
 from avlab.policies.arm import Arm, PolicyError
 from avlab.speculation.calibration import exact_auc
+from avlab.speculation.features import DEFAULT_FEATURES
 from avlab.speculation.sampling import softmax
 from avlab.training.model import DrafterShape
 
@@ -53,7 +54,7 @@ def test_it_runs_the_step_that_serves(models, monkeypatch):
     """The same function object, called once a step with nothing of it replaced, and no other way to a token."""
     audit = Audit(*models, PROMPT, parse("fixed:2"))
     assert type(audit.engine) is Engine and "step" not in vars(audit.engine)
-    for name in ("step", "_propose", "_verify", "_sample", "_extend", "features_of", "_slots"):
+    for name in ("step", "_propose", "_verify", "_sample", "_extend", "_slots"):
         assert getattr(audit.engine, name).__func__ is getattr(Engine, name)
     steps, step = [], Engine.step
     monkeypatch.setattr(Engine, "step", lambda engine: steps.append(engine) or step(engine))
@@ -95,8 +96,8 @@ def test_drafts_that_share_rows_are_the_drafters_own(models, temperature):
     assert (found.tokens == due.tokens).all()
     rows = found.probs_at(torch.arange(B)[:, None], torch.arange(2))
     np.testing.assert_allclose(rows, due.draft_probs, atol=1e-5)
-    np.testing.assert_allclose(found.feature, due.feature, atol=1e-4)
-    np.testing.assert_allclose(found.head, due.head, atol=1e-5)
+    assert found.features.names == due.features.names == DEFAULT_FEATURES
+    np.testing.assert_allclose(found.features.values, due.features.values, atol=1e-4)
 
 
 def test_each_prefix_is_computed_once(models, monkeypatch):

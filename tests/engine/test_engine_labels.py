@@ -14,11 +14,12 @@ from avlab.engine.request import Request
 from avlab.engine.target import Target
 from avlab.policies.arm import Arm
 from avlab.speculation.costs import CostTable
-from avlab.speculation.features import max_log_odds
+from avlab.speculation.features import Features, max_log_odds
 from avlab.speculation.regression import Coefficients, RoundStatistics, refit
 
 V, K = LLAMA["vocab_size"], 4
 DEPTH = "adaptive+depth+explore=0.2"
+FEATURE = "max_log_odds"
 
 
 @pytest.fixture(scope="module")
@@ -145,8 +146,10 @@ def test_the_estimator_learns_exactly_the_reported_labels(models, target):
     for report in reports:
         s = report.slots
         if s is not None:
-            np.testing.assert_allclose(s.estimate, coefficients.predict(s.feature), rtol=1e-12)
-            statistics += RoundStatistics.of(s.feature, s.estimate, s.label.astype(float), s.label >= 0)
+            np.testing.assert_allclose(s.estimate, coefficients.predict(s.features[FEATURE]), rtol=1e-12)
+            statistics += RoundStatistics.of(
+                s.features[FEATURE], s.estimate, s.label.astype(float), s.label >= 0
+            )
         if report.refit is not None:
             refits += 1
             assert (report.refit.number, report.refit.step) == (refits, 6 * refits)
@@ -183,7 +186,7 @@ def test_features_are_those_of_the_drafts_rows(models):
     _, reports = serve(engine, asked(8, temperature=0.8))
     for drafts, report in zip(drafted, [r for r in reports if r.slots is not None], strict=True):
         feature = max_log_odds(np.log(drafts.draft_probs.double().numpy()))
-        np.testing.assert_allclose(np.exp(-report.slots.feature), np.exp(-feature), rtol=1e-4)
+        np.testing.assert_allclose(np.exp(-report.slots.features[FEATURE]), np.exp(-feature), rtol=1e-4)
 
 
 def test_a_request_carries_its_estimates_to_the_next_budget(models):
@@ -246,21 +249,21 @@ def test_a_shallow_draft_is_the_head_of_a_deep_one(models, drafter):
         shallow = propose(depth)
         assert shallow.tokens.tolist() == deep.tokens[:, :depth].tolist()
         np.testing.assert_allclose(shallow.draft_probs, deep.draft_probs[:, :depth], atol=1e-6)
-        np.testing.assert_allclose(shallow.feature[:, :depth], deep.feature[:, :depth], atol=1e-4)
-        assert np.isnan(shallow.feature[:, depth:]).all()
-        if deep.head is not None:
-            np.testing.assert_allclose(shallow.head[:, :depth], deep.head[:, :depth], atol=1e-6)
+        assert shallow.features.names == deep.features.names
+        known, whole = shallow.features.values, deep.features.values
+        np.testing.assert_allclose(known[:, :depth], whole[:, :depth], atol=1e-4)
+        assert np.isnan(known[:, depth:]).all() and np.isfinite(whole).all()
 
 
 class Parrot:
     """A drafter without logits: it proposes the last tokens of the request again."""
 
-    name, K, state_layers, has_head = "parrot", K, (), False
+    name, K, state_layers, features = "parrot", K, (), (FEATURE,)
 
     def propose(self, inputs, depth):
         tokens = [(history * depth)[-depth:] for history in inputs.history]
-        nothing = np.full((len(tokens), depth), np.nan)
-        return Drafts(tokens=torch.tensor(tokens), draft_probs=None, vocabulary=None, feature=nothing)
+        nothing = Features(self.features, np.full((len(tokens), depth, 1), np.nan))
+        return Drafts(torch.tensor(tokens), draft_probs=None, vocabulary=None, features=nothing)
 
     def forget(self, slot):
         pass

@@ -10,8 +10,9 @@ from avlab.engine.drafters.base import Drafts, DraftVocabulary
 from avlab.engine.drafters.draws import Draws
 from avlab.engine.sampler import LogitRows, SamplingError, SamplingParameters, nucleus, speculative_sample
 from avlab.speculation import sampling
-from avlab.speculation.features import max_log_odds
+from avlab.speculation.features import Features, max_log_odds
 
+NOTHING = Features((), np.zeros((0, 0, 0)))
 NEAR = 2e-5  # uniforms and masses this close to a boundary may fall on either side in float32
 
 
@@ -54,7 +55,7 @@ class Case:
             tokens=torch.tensor(self.ids[self.column[place]]),
             draft_probs=None if self.certain else torch.tensor(self.q[place], dtype=torch.float32),
             vocabulary=known,
-            feature=np.zeros(0),
+            features=NOTHING,
         )
         accepted, token = speculative_sample(
             LogitRows(
@@ -220,7 +221,7 @@ def test_a_rejection_by_rounding_alone_draws_from_the_target(cut):
     logits[:, 4] = 0.0
     q = torch.zeros(1, 1, 9)
     q[0, 0, 4] = 1.0
-    drafts = Drafts(torch.tensor([[4]]), q, None, np.zeros(0))
+    drafts = Drafts(torch.tensor([[4]]), q, None, NOTHING)
     accepted, token = speculative_sample(
         LogitRows(logits),
         drafts,
@@ -289,7 +290,7 @@ def test_first_token_of_a_draft_is_distributed_as_the_target_says(name, Q):
         torch.tensor(ids)[torch.stack(columns, 1)],
         drafting.draft_probs,
         DraftVocabulary(torch.tensor(ids), V) if Q < V else None,
-        np.zeros(0),
+        NOTHING,
     )
     accepted, token = speculative_sample(
         LogitRows(torch.tensor(target).repeat(N, 1)),
@@ -322,7 +323,7 @@ def test_drafts_keep_their_distribution_and_feature():
     np.testing.assert_allclose(draws.draft_probs[:, 0], q, atol=1e-6)
     np.testing.assert_array_equal(column, sampling.draw(q, uniforms[:, 0].numpy()))
     feature = max_log_odds(logits.double().numpy(), temperature.numpy())
-    np.testing.assert_allclose(np.exp(-draws.feature[:, 0]), np.exp(-feature), atol=2e-6)
+    np.testing.assert_allclose(np.exp(-draws.features["max_log_odds"][:, 0]), np.exp(-feature), atol=2e-6)
     assert int(column[1]) == int(logits[1].argmax())
 
 

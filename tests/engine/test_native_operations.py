@@ -10,12 +10,13 @@ from torch.nn import functional as F
 from avlab.engine import native
 from avlab.engine.cache import Batch, KVCache
 from avlab.engine.checkpoint import ModelConfig, Weights
-from avlab.engine.drafters.draws import Draws
+from avlab.engine.drafters.draws import Draws, row_features
 from avlab.engine.linear import Linear
 from avlab.engine.native import native_for
 from avlab.engine.rows import draw_rows, log_sum_exp
 from avlab.engine.sampler import SamplingParameters, nucleus
 from avlab.engine.target import Layer, Stack, attend, rotate
+from avlab.speculation.features import FEATURES
 
 CPU = torch.device("cpu")
 
@@ -90,6 +91,7 @@ def test_attention_of_ragged_requests_through_the_cache(dtype, D, KV, share):
 
 @pytest.mark.parametrize("Q", [5, 256, 1000, 8192])
 def test_draws_at_every_temperature(dtype, Q, monkeypatch):
+    """Tokens, distributions and every feature of the registry that a row gives."""
     torch.manual_seed(Q)
     logits = (torch.randn(6, Q) * 3).to(dtype)
     logits[1] = 2.0  # all equal
@@ -98,12 +100,16 @@ def test_draws_at_every_temperature(dtype, Q, monkeypatch):
     temperature = torch.tensor([1.0, 1.0, 1.0, 0.7, 0.0, 1e-3])
     uniforms = torch.rand(6, 7, dtype=torch.float64)
     uniforms[0], uniforms[1] = 1 - 2**-53, 0.0
-    fast, plain = Draws(temperature, uniforms), Draws(temperature, uniforms)
+    fast, plain = (Draws(temperature, uniforms, list(FEATURES)) for _ in range(2))
     drawn = [fast.draw(logits.roll(k, 1)).tolist() for k in range(2)]
     monkeypatch.setattr("avlab.engine.drafters.draws.native_for", lambda dtype, device: None)
     assert drawn == [plain.draw(logits.roll(k, 1)).tolist() for k in range(2)]
     torch.testing.assert_close(fast.draft_probs, plain.draft_probs, rtol=2e-5, atol=1e-9)
-    np.testing.assert_allclose(fast.feature, plain.feature, atol=2e-5)
+    found, due = fast.features, plain.features
+    assert found.names == due.names == tuple(name for name in FEATURES if FEATURES[name].of_row)
+    assert np.isfinite(found.values).all()
+    np.testing.assert_allclose(found.values, due.values, atol=1e-4)
+    np.testing.assert_allclose(found["max_log_odds"], due["max_log_odds"], atol=2e-5)
     assert float(fast.draft_probs[3, 0, : Q // 2].max()) < 1e-30  # a token left out is never drawn
 
 
@@ -175,10 +181,15 @@ def test_a_block_drafters_recurrence(dtype, requests):
     temperature[B // 2 :: 4] = 0.0
     uniforms = torch.rand(B, K + 2, dtype=torch.float64)[:, 1 : K + 1]
     native = native_for(dtype, CPU)
-    columns, q, features, states = native.recur(
-        base, drive, token_drive, carry, out, ids, newest, temperature, uniforms
+    weights = torch.empty(B, K, Q)
+    columns, q, feature, states = native.recur(
+        base, drive, token_drive, carry, out, ids, newest, temperature, uniforms, weights
     )
-    draws, state, previous = Draws(temperature, uniforms), torch.zeros(B, M, dtype=dtype), newest
+    draws, state, previous = (
+        Draws(temperature, uniforms, list(FEATURES)),
+        torch.zeros(B, M, dtype=dtype),
+        newest,
+    )
     for k in range(K):
         state = F.silu(carry.plus(state, drive[k] + token_drive[previous]))
         close(states[k], state, dtype)
@@ -186,7 +197,9 @@ def test_a_block_drafters_recurrence(dtype, requests):
         assert torch.equal(columns[:, k], column)
         state, previous = states[k], ids[column]
     torch.testing.assert_close(q, draws.draft_probs)
-    np.testing.assert_allclose(features.numpy(), draws.feature, atol=1e-6)
+    found, due = row_features(list(FEATURES), feature, weights, columns), draws.features
+    assert found.names == due.names
+    np.testing.assert_allclose(found.values, due.values, atol=1e-5)
 
 
 @pytest.mark.parametrize("seed", range(20))

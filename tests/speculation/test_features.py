@@ -2,7 +2,15 @@ import numpy as np
 import pytest
 from oracle_vectors import oracle
 
-from avlab.speculation.features import log_odds, max_log_odds, probability
+from avlab.speculation.features import (
+    DEFAULT_FEATURES,
+    FEATURES,
+    Features,
+    known_features,
+    log_odds,
+    max_log_odds,
+    probability,
+)
 from avlab.speculation.regression import Coefficients
 
 
@@ -66,3 +74,51 @@ def test_the_logistic_function_neither_overflows_nor_vanishes():
         p = probability(np.array([-1e4, -40.0, 0.0, 40.0, 1e4], dtype=np.float32))
     assert p[0] > 0 and p[2] == 0.5 and p[4] == 1.0
     assert p[1] == pytest.approx(np.exp(-40.0), rel=1e-5)
+
+
+def test_the_registry_says_what_each_feature_is():
+    for name, feature in FEATURES.items():
+        assert feature.name == name and feature.title and feature.definition
+        assert feature.sound == (name != "drawn_log_odds"), "only the drawn token's own feature is unsound"
+    assert set(DEFAULT_FEATURES) <= set(FEATURES)
+    assert [name for name in FEATURES if FEATURES[name].of_row is None] == ["head_log_odds"]
+    assert known_features(["max_log_odds", "max_log_odds"]) == ("max_log_odds",)
+    with pytest.raises(ValueError, match="no feature 'mood'; known are max_log_odds, negative_entropy, "):
+        known_features(["max_log_odds", "mood"])
+
+
+ROW, DRAWN = np.array([0.5, 0.25, 0.125, 0.125, 0.0]), 2
+BY_HAND = {
+    "max_log_odds": 0.0,
+    "negative_entropy": -1.75 * np.log(2),
+    "top_two_margin": np.log(2),
+    "drawn_log_odds": np.log(0.125 / 0.875),
+}
+
+
+@pytest.mark.parametrize("name", [name for name in FEATURES if FEATURES[name].of_row])
+def test_each_formula_by_hand_whatever_the_scale_and_on_torch(name):
+    torch, formula = pytest.importorskip("torch"), FEATURES[name].of_row
+    for scale in (1.0, 8.0):
+        weights = np.stack([ROW, ROW[::-1]]) * scale
+        drawn = np.full(2, ROW[DRAWN] * scale)
+        np.testing.assert_allclose(formula(weights, drawn), BY_HAND[name], rtol=1e-12)
+        theirs = formula(torch.tensor(weights), torch.tensor(drawn), torch)
+        np.testing.assert_allclose(theirs.numpy(), BY_HAND[name], rtol=1e-12)
+    certain, even = np.array([1.0, 0.0, 0.0]), np.ones(4)
+    assert np.isfinite(formula(certain, np.array(1.0))) and np.isfinite(formula(even, np.array(1.0)))
+
+
+def test_ties_and_certainty_of_the_others():
+    entropy, margin = FEATURES["negative_entropy"].of_row, FEATURES["top_two_margin"].of_row
+    certain, even = np.array([1.0, 0.0, 0.0]), np.ones(4)
+    assert (entropy(certain, 1.0), margin(certain, 1.0)) == (0.0, 40.0)
+    assert entropy(even, 1.0) == pytest.approx(-np.log(4)) and margin(even, 1.0) == 0.0
+
+
+def test_columns_go_by_name_and_are_nan_behind_the_draft():
+    features = Features.of({"a": np.ones((2, 3)), "b": np.zeros((2, 3))}).widen(5)
+    assert features.values.shape == (2, 5, 2) and features.names == ("a", "b")
+    np.testing.assert_array_equal(features["b"], [[0, 0, 0, np.nan, np.nan]] * 2)
+    with pytest.raises(KeyError, match="'c' is not among the recorded features: a, b"):
+        features["c"]

@@ -59,6 +59,11 @@ def test_frames_hold_what_was_recorded(path, run):
         assert found.steps["admitted"][0].tolist() == [4, 2, 1]
         assert found.positions.groupby("position")["accepted"].sum().tolist() == [120, 40, 0]
         assert found.positions["step"].nunique() == 40
+        drafts = found.drafts
+        assert (
+            drafts["max_log_odds"].tolist()[:3] == [0.0, 0.125, 0.25] and drafts["head_log_odds"].isna().all()
+        )
+        assert drafts.columns.tolist()[3:6] == ["position", "max_log_odds", "head_log_odds"]
         labels = found.drafts.groupby("position")["label"]
         assert labels.count().tolist() == [10, 10, 0], "a censored slot has no label"
         assert found.drafts["label"].dropna().astype(float).mean() == 0.5

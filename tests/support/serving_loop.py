@@ -52,13 +52,13 @@ def quick(monkeypatch):
     monkeypatch.setattr(reporting, "WINDOW_SECONDS", 0.05)
 
 
-def serve(wire=None, text=None, **values):
+def serve(wire=None, text=None, engine=None, **values):
     wire = wire or Wire()
     config = RunConfig.make(
         {"K": K, "workload": "verse", "arrival": "closed:4", "max_new_tokens": 20} | values
     )
     order = Order("r", config)
     order.outbox = wire
-    engine = StandInEngine(config.arm)
-    server = Server(order, engine, text or Words(CONTEXT - 1), open_traffic(config), K)
+    engine = engine or StandInEngine(config.arm)
+    server = Server(order, engine, text or Words(CONTEXT - 1), open_traffic(config), engine.K)
     return wire, server

@@ -8,6 +8,7 @@ from draft_features import features_of
 
 from avlab.engine.request import Finished, RequestError, Sequence
 from avlab.policies.base import PolicyContext, make_policy
+from avlab.speculation.budget import survival
 from avlab.speculation.costs import CostTable
 from avlab.speculation.decision import Offer
 from avlab.speculation.labels import labels
@@ -93,8 +94,10 @@ class StandInEngine:
                 request=np.array([s.request.id for s in self.sequences]),
                 kind=[s.request.kind for s in self.sequences],
                 temperature=np.array([s.request.temperature for s in self.sequences]),
-                scheduled=offer.scheduled, admitted=admission.admitted, accepted=accepted, feature=feature,
-                estimate=estimate, head=chance[:, :depth], tokens=np.full((B, depth), 7),
+                scheduled=offer.scheduled, admitted=admission.admitted, accepted=accepted,
+                features=features,
+                estimate=estimate, survival=None if estimate is None else survival(estimate),
+                tokens=np.full((B, depth), 7),
                 label=np.where(learnt.labelled, learnt.label, -1).astype(np.int8),
             )  # fmt: skip
         for s, n, row in zip(list(self.sequences), accepted, range(B), strict=True):
@@ -124,7 +127,7 @@ def distributions(admitted, depth):
 
     logits = torch.log1p(torch.arange(10.0) % 8).repeat(admitted[0] + 1, 1)
     q = logits[:1].softmax(1).repeat(depth, 1)[None]
-    drafts = Drafts(torch.full((1, depth), 7), q, None, np.full((1, depth), np.nan))
+    drafts = Drafts(torch.full((1, depth), 7), q, None, features_of(np.full((1, depth), np.nan)))
     return drafts if depth else None, LogitRows(logits)
 
 

@@ -15,6 +15,7 @@ from stand_in_engine import StandInEngine, Words, distributions
 
 from avlab.engine.request import Finished, Sequence
 from avlab.policies.base import PolicyContext, make_policy
+from avlab.speculation.budget import survival
 from avlab.speculation.costs import CostTable
 from avlab.speculation.decision import Offer
 from avlab.speculation.features import probability
@@ -97,8 +98,10 @@ class Engine(StandInEngine):
             report.slots = SimpleNamespace(
                 request=np.array([s.request.id for s in self.sequences]), kind=kinds,
                 temperature=np.array([s.request.temperature for s in self.sequences]),
-                scheduled=offer.scheduled, admitted=admission.admitted, accepted=accepted, feature=feature,
-                estimate=estimate, head=None, tokens=np.full((B, depth), 7),
+                scheduled=offer.scheduled, admitted=admission.admitted, accepted=accepted,
+                features=features,
+                estimate=estimate, survival=None if estimate is None else survival(estimate),
+                tokens=np.full((B, depth), 7),
                 label=np.where(learnt.labelled, learnt.label, -1).astype(np.int8),
             )  # fmt: skip
         for s, n, row in zip(list(self.sequences), accepted, range(B), strict=True):

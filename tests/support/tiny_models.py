@@ -16,6 +16,7 @@ from avlab.engine.request import Finished, Request
 from avlab.engine.target import Target
 from avlab.policies.arm import Arm
 from avlab.speculation.costs import CostTable
+from avlab.speculation.features import DEFAULT_FEATURES
 from avlab.training.export import export
 from avlab.training.model import DrafterNetwork, DrafterShape
 
@@ -129,6 +130,7 @@ def make_engine(
     K: int = 4,
     bump: float = 0.0,
     prefill: int | None = None,
+    features: tuple[str, ...] = DEFAULT_FEATURES,
     **settings,
 ) -> Engine:
     """An engine in float32; drafter: none, block or llama, from `folder`. prefill: prompt tokens of a step."""
@@ -136,9 +138,9 @@ def make_engine(
         target = Target(target, torch.float32)
     made = None
     if drafter == "block":
-        made = BlockDrafter(folder, target, K)
+        made = BlockDrafter(folder, target, K, features=features)
     elif drafter == "llama":
-        made = LlamaDrafter(folder, target, max_num_seqs + 1, K)
+        made = LlamaDrafter(folder, target, max_num_seqs + 1, K, features)
     depth = made.K if made else 0
     table = costs(depth, max_num_seqs, bump=bump)
     if prefill is not None:

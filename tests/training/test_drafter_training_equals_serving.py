@@ -11,6 +11,7 @@ from avlab.engine.cache import Batch
 from avlab.engine.drafters.base import DraftInput
 from avlab.engine.drafters.block import BlockDrafter, read_drafter
 from avlab.engine.target import Target
+from avlab.speculation.features import probability
 from avlab.training.export import export, quantise
 from avlab.training.model import DrafterNetwork
 
@@ -93,8 +94,9 @@ def test_training_and_serving_agree(tmp_path, name, changes):
         target.head_rows(ids),
     )
     torch.testing.assert_close(drafts.draft_probs, logits[:, 0].softmax(-1), atol=1e-5, rtol=0)
-    np.testing.assert_allclose(drafts.head, confidence[:, 0].sigmoid(), atol=1e-5)
-    assert drafts.draft_probs.std(0).min() > 0 and np.ptp(drafts.head) > 0.01  # the inputs mattered
+    head = probability(drafts.features["head_log_odds"])
+    np.testing.assert_allclose(head, confidence[:, 0].sigmoid(), atol=1e-5)
+    assert drafts.draft_probs.std(0).min() > 0 and np.ptp(head) > 0.01  # the inputs mattered
 
 
 def test_export_rounds_each_row_to_a_half_step(tmp_path):

@@ -45,10 +45,10 @@ def measure(context: Context) -> Result:
             count += int((report.slots.label >= 0).sum())
         context.progress("labels", min(count, wanted), wanted)
     label = np.concatenate([s.label for s in slots])
-    feature = np.concatenate([s.feature for s in slots])
+    feature = np.concatenate([s.features["max_log_odds"] for s in slots])
     estimates = {"fitted": frozen.predict(feature), "raw": probability(feature)}
-    if slots[0].head is not None:
-        estimates["head"] = np.concatenate([s.head for s in slots])
+    if "head_log_odds" in engine.features:
+        estimates["head"] = probability(np.concatenate([s.features["head_log_odds"] for s in slots]))
     rows, fitted, raw = scored(estimates, label)
     values = {
         "ece": fitted.ece,

@@ -215,7 +215,7 @@ class Audit:
     def _estimate(self, drafts: Drafts) -> np.ndarray | None:
         """The rule's estimates of drafts that the engine did not ask for, [B, K]."""
         self.watched.last = drafts
-        return self.engine.policy.estimate(self.engine.features_of(drafts))
+        return self.engine.policy.estimate(drafts.features)
 
     def _inputs(self, uniforms: np.ndarray) -> DraftInput:
         B, P, device = len(uniforms), len(self.prompt), self.shared.device

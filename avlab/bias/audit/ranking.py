@@ -10,7 +10,7 @@ import numpy as np
 from avlab.bias.audit.audit import Audit
 from avlab.bias.audit.rules import PREDICTORS, parse, scores
 from avlab.engine.drafters.base import Drafts
-from avlab.engine.drafters.block import BlockDrafter
+from avlab.engine.drafters.block import HEAD, BlockDrafter
 from avlab.engine.report import StepReport
 from avlab.engine.sampler import LogitRows
 from avlab.engine.target import Target
@@ -31,7 +31,7 @@ def rank(
     Behind one prompt all first drafts come from one row: several prompts are needed to rank rows. Every draft is
     verified, so that no predictor chooses what it is judged on.
     """
-    known = PREDICTORS if drafter.has_head else tuple(kind for kind in PREDICTORS if kind != "head")
+    known = PREDICTORS if HEAD in drafter.features else tuple(kind for kind in PREDICTORS if kind != "head")
     found: dict[str, list[np.ndarray]] = {kind: [] for kind in known}
     labels: list[np.ndarray] = []
 

@@ -16,6 +16,7 @@ from avlab.bias.audit.shared_drafter import WatchedDrafter
 from avlab.bias.audit.shared_rows import SharedDrafts
 from avlab.engine import noise
 from avlab.engine.drafters.base import Drafts
+from avlab.engine.drafters.block import HEAD
 from avlab.engine.engine import Engine
 from avlab.policies.arm import Arm, PolicyError, Unknown
 from avlab.policies.base import Admission
@@ -23,7 +24,7 @@ from avlab.policies.fixed import FixedLength
 from avlab.speculation.budget import survival
 from avlab.speculation.decision import Decision, Offer
 from avlab.speculation.estimators.base import Estimator
-from avlab.speculation.features import Features
+from avlab.speculation.features import Features, probability
 from avlab.speculation.labels import Labels
 from avlab.speculation.regression import Refit
 
@@ -168,9 +169,9 @@ def scores(kind: str, drafts: Drafts) -> np.ndarray:
     rows = drafts.draft_probs
     assert rows is not None and drafts.vocabulary is not None
     if kind == "head":
-        if drafts.head is None:
+        if HEAD not in drafts.features.names:
             raise AuditError("This drafter has no confidence head: audit another rule than head:t.")
-        return drafts.head
+        return probability(drafts.features[HEAD])
     if isinstance(drafts, SharedDrafts):  # each distinct row is looked at once
         table, place = drafts.draft_probs, drafts.place
     else:

@@ -7,7 +7,8 @@ from torch import Tensor
 from avlab.bias.audit.shared_rows import SharedDrafts, SharedDraws, SharedRows
 from avlab.bias.audit.shared_target import KEPT, SCRATCH, SharedTarget
 from avlab.engine.drafters.base import Drafter, DraftInput, Drafts
-from avlab.engine.drafters.block import BlockDrafter
+from avlab.engine.drafters.block import HEAD, BlockDrafter
+from avlab.engine.drafters.draws import AT_THE_DRAW
 from avlab.engine.rows import log_sum_exp
 
 Key = tuple[int, int, int]  # start, newest token, depth: what a parallel pass depends on behind one prompt
@@ -20,12 +21,8 @@ class SharedDrafter:
 
     def __init__(self, block: BlockDrafter, shared: SharedTarget):
         """Draft behind the prompt of this target."""
-        self.name, self.K, self.has_head, self.state_layers = (
-            block.name,
-            block.K,
-            block.has_head,
-            block.state_layers,
-        )
+        self.name, self.K, self.state_layers = block.name, block.K, block.state_layers
+        self.features = tuple(name for name in block.features if name in (AT_THE_DRAW, HEAD))
         self.block, self.shared, self.vocabulary = block, shared, block.vocabulary
         self.known: dict[Key, int] = {}  # row of the tables
         sizes = shared.config.hidden, len(block.vocabulary.ids), block.markov_carry.out_features
@@ -56,7 +53,7 @@ class SharedDrafter:
             tokens.append(previous)
             recurred.append(state)
         drafts = draws.drafts(torch.stack(tokens, 1), self.vocabulary)
-        drafts.head = block.acceptance(states[place, :depth], torch.stack(recurred, 1))
+        block.add_head(drafts, states[place, :depth], torch.stack(recurred, 1))
         return drafts
 
     def forget(self, slot: int) -> None:
@@ -99,7 +96,7 @@ class WatchedDrafter:
 
     def __init__(self, drafter: Drafter):
         self.drafter, self.name, self.K = drafter, drafter.name, drafter.K
-        self.has_head, self.state_layers = drafter.has_head, drafter.state_layers
+        self.features, self.state_layers = drafter.features, drafter.state_layers
         self.last: Drafts | None = None
 
     def propose(self, inputs: DraftInput, depth: int) -> Drafts:

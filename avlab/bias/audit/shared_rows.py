@@ -5,13 +5,15 @@ The engine hands them on as it does its own: `SharedRows` is a `LogitRows`, `Sha
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from avlab.engine.drafters.base import Drafts, DraftVocabulary
-from avlab.engine.drafters.draws import Draws
+from avlab.engine.drafters.draws import AT_THE_DRAW, Draws
 from avlab.engine.rows import draw, draw_rows, log_sum_exp, probabilities, where_true
 from avlab.engine.sampler import TOGETHER, LogitRows, SamplingParameters, excess
+from avlab.speculation.features import Features
 
 
 class SharedRows(LogitRows):
@@ -103,7 +105,7 @@ class SharedDraws:
         self.temperature, self.uniforms = temperature, uniforms
         self._tables: list[Tensor] = []
         self._places: list[Tensor] = []
-        self._features: list[Tensor] = []
+        self._features: list[np.ndarray] = []  # [B, F] a position
 
     def draw(self, rows: SharedRows) -> Tensor:
         """Columns drawn at the next position, [B]."""
@@ -112,7 +114,7 @@ class SharedDraws:
         once.draw(rows.table)
         self._places.append(sum(map(len, self._tables)) + rows.index)
         self._tables.append(once.draft_probs[:, 0])
-        self._features.append(torch.from_numpy(once.feature[:, 0]).to(rows.index.device)[rows.index])
+        self._features.append(once.features.values[:, 0][rows.index.cpu().numpy()])
         scaled = rows.over(self.temperature[0])
         return draw_rows(scaled.table, scaled.index, scaled.normalisers, self.uniforms[:, k].contiguous())
 
@@ -123,5 +125,5 @@ class SharedDraws:
             draft_probs=torch.cat(self._tables),
             place=torch.stack(self._places, 1),
             vocabulary=vocabulary,
-            feature=torch.stack(self._features, 1).double().cpu().numpy(),
+            features=Features((AT_THE_DRAW,), np.stack(self._features, 1)),
         )

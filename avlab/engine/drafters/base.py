@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from avlab.engine.cache import KVCache
+from avlab.speculation.features import DEFAULT_FEATURES, FEATURES, Features
 
 
 @dataclass(slots=True)
@@ -34,15 +35,13 @@ class DraftInput:
 class Drafts:
     """tokens: [B, depth]. draft_probs: the draft distributions over the draft vocabulary, [B, depth, Q], or None where
     every draft is certain (greedy drafting, drafters without logits). vocabulary: [Q] target token ids of
-    the columns, or None where they are the target's own. feature: [B, depth] float64, nan where there are no logits.
-    head: [B, depth] a confidence head's acceptance probabilities, or None. `widen` makes the last two [B, K].
+    the columns, or None where they are the target's own. features: of [B, depth] slots; `widen` makes them [B, K].
     """
 
     tokens: Tensor
     draft_probs: Tensor | None
     vocabulary: "DraftVocabulary | None"
-    feature: np.ndarray
-    head: np.ndarray | None = None
+    features: Features
     feature_ms: float = 0.0
 
     def over(self, V: int, request: int = 0) -> np.ndarray:
@@ -71,12 +70,18 @@ class Drafts:
         return token if self.vocabulary is None else self.vocabulary.column[token]
 
     def widen(self, K: int) -> "Drafts":
-        """These drafts with feature and head [B, K], nan behind what was drafted."""
-        behind = ((0, 0), (0, K - self.feature.shape[1]))
-        self.feature = np.pad(self.feature, behind, constant_values=np.nan)
-        if self.head is not None:
-            self.head = np.pad(self.head, behind, constant_values=np.nan)
+        """These drafts with features of [B, K] slots, nan behind what was drafted."""
+        self.features = self.features.widen(K)
         return self
+
+
+def features_given(wanted: tuple[str, ...], own: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """The features that a drafter with logits gives: of those wanted, and of what policies read.
+
+    own: those it knows beside what its draft rows say; they come last.
+    """
+    asked = tuple(dict.fromkeys((*DEFAULT_FEATURES, *wanted)))
+    return (*(name for name in asked if FEATURES[name].of_row), *(name for name in asked if name in own))
 
 
 class DraftVocabulary:
@@ -92,13 +97,14 @@ class Drafter(Protocol):
     """Proposes up to K tokens a request. `state_layers` names the target layers whose inputs it wants to see.
 
     Autoregressive drafters (EAGLE, MTP) keep a cache of their own by slot: `forget(slot)` is called when a request
-    ends. Drafters without logits (n-gram, suffix) return draft_probs=None and a nan feature.
+    ends. features: the names of what it tells of its drafts, always the same; `max_log_odds` is among them. Drafters
+    without logits (n-gram, suffix) give draft_probs=None and a nan `max_log_odds`.
     """
 
     name: str
     K: int
     state_layers: tuple[int, ...]
-    has_head: bool
+    features: tuple[str, ...]
 
     def propose(self, inputs: DraftInput, depth: int) -> Drafts:
         """Drafts of this depth, 1 to K."""

@@ -7,9 +7,9 @@ target's `Layer`, unchanged. Rows are causal inside the block, so a draft of dep
 one. The Markov part lets position k see the tokens drawn before it (DSpark, arXiv 2607.05147, its recurrent variant).
 """
 
+import time
 from pathlib import Path
 
-import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
@@ -17,18 +17,31 @@ from torch.nn import functional as F
 
 from avlab.engine.cache import KVCache
 from avlab.engine.checkpoint import CheckpointError, Weights, read_json
-from avlab.engine.drafters.base import DraftInput, Drafts, DraftVocabulary
-from avlab.engine.drafters.draws import Draws
+from avlab.engine.drafters.base import DraftInput, Drafts, DraftVocabulary, features_given
+from avlab.engine.drafters.draws import Draws, needs_weights, row_features
 from avlab.engine.linear import Linear
 from avlab.engine.native import Native
 from avlab.engine.target import Layer, Stack, Target, rms_norm
+from avlab.speculation.features import DEFAULT_FEATURES, LOG_ODDS_LIMIT
+
+HEAD = "head_log_odds"
 
 
 class BlockDrafter:
     """Serves the network of `avlab.training.model` from its safetensors file. See that module for the arithmetic."""
 
-    def __init__(self, folder: Path, target: Target, K: int | None = None, head: bool = True):
-        """K: how many of the trained positions to draft (default: all). head: whether the confidence head is on."""
+    def __init__(
+        self,
+        folder: Path,
+        target: Target,
+        K: int | None = None,
+        head: bool = True,
+        features: tuple[str, ...] = DEFAULT_FEATURES,
+    ):
+        """K: how many of the trained positions to draft (default: all). head: whether the confidence head is on.
+
+        features: those wanted beside what policies read.
+        """
         weights, card = read_drafter(folder)
         c, shape = target.config, card["shape"]
         if K is not None and shape["K"] < K:
@@ -47,7 +60,8 @@ class BlockDrafter:
                 f"The drafter in {folder} reads the target's layer {max(self.key_layers + self.state_layers)}; this "
                 f"target has layers 0 to {c.layers - 1}: give the drafter that belongs to it."
             )
-        self.name, self.target, self.K, self.has_head = "block", target, K or shape["K"], head
+        self.name, self.target, self.K = "block", target, K or shape["K"]
+        self.features = features_given(features, (HEAD,) if head else ())
         self.epsilon = c.norm_epsilon
         for name, tensor in weights.items():
             weights[name] = tensor.to(
@@ -91,12 +105,13 @@ class BlockDrafter:
         drafts, states = (
             self._at_once(native, inputs, base, drive) if native else self._in_turn(inputs, base, drive)
         )
-        drafts.head = self.acceptance(x, states)
+        self.add_head(drafts, x, states)
         return drafts
 
     def _in_turn(self, inputs: DraftInput, base: Tensor, drive: Tensor) -> tuple[Drafts, Tensor]:
         """Drafts position by position, without the head's word; the recurrence's states [B, depth, M]."""
-        draws, state = Draws(inputs.temperature, inputs.uniforms), torch.zeros_like(drive[:, 0])
+        draws = Draws(inputs.temperature, inputs.uniforms, self.features)
+        state = torch.zeros_like(drive[:, 0])
         previous, tokens, states = inputs.newest, [], []
         for k in range(base.shape[1]):
             state, logits = self.position(previous, state, base[:, k], drive[:, k])
@@ -109,7 +124,8 @@ class BlockDrafter:
         self, native: Native, inputs: DraftInput, base: Tensor, drive: Tensor
     ) -> tuple[Drafts, Tensor]:
         """The same by one native call."""
-        columns, rows, features, states = native.recur(
+        weights = torch.empty(base.shape) if needs_weights(self.features) else None
+        columns, q, feature, states = native.recur(
             base.transpose(0, 1),
             drive.transpose(0, 1),
             self.token_drive,
@@ -119,9 +135,13 @@ class BlockDrafter:
             inputs.newest,
             inputs.temperature,
             inputs.uniforms.contiguous(),
+            weights,
         )
-        tokens = self.vocabulary.ids[columns]
-        return Drafts(tokens, rows, self.vocabulary, features.numpy()), states.transpose(0, 1)
+        began = time.perf_counter()
+        features = row_features(self.features, feature, weights, columns)
+        milliseconds = 0.0 if weights is None else (time.perf_counter() - began) * 1e3
+        drafts = Drafts(self.vocabulary.ids[columns], q, self.vocabulary, features, milliseconds)
+        return drafts, states.transpose(0, 1)
 
     def position(self, previous: Tensor, state: Tensor, base: Tensor, drive: Tensor) -> tuple[Tensor, Tensor]:
         """The recurrence at a position, behind the tokens drawn before it, [B]: its state [B, M] and logits [B, Q].
@@ -131,15 +151,15 @@ class BlockDrafter:
         state = F.silu(self.markov_carry.plus(state, drive + self.token_drive[previous]))
         return state, self.markov_out.plus(state, base)
 
-    def acceptance(self, x: Tensor, states: Tensor) -> np.ndarray | None:
-        """The confidence head's acceptance probabilities, [B, depth] float64; None where it is off.
+    def add_head(self, drafts: Drafts, x: Tensor, states: Tensor) -> None:
+        """What the confidence head says of these drafts, where it is on.
 
         x: [B, depth, H] states of the parallel pass; states: [B, depth, M] of the recurrence.
         """
-        if not self.has_head:
-            return None
-        logits = self.confidence(torch.cat([x, states], -1).flatten(0, 1))
-        return torch.sigmoid(logits.float()).view(len(x), -1).double().cpu().numpy()
+        if HEAD in self.features:
+            logits = self.confidence(torch.cat([x, states], -1).flatten(0, 1)).float().view(len(x), -1)
+            column = logits.clamp(-LOG_ODDS_LIMIT, LOG_ODDS_LIMIT).double().cpu().numpy()
+            drafts.features = drafts.features.and_also(HEAD, column)
 
     def block(self, inputs: DraftInput, depth: int) -> tuple[Tensor, Tensor, Tensor]:
         """The parallel pass: states [B, depth, H], the logits [B, depth, Q] and drive [B, depth, M] they give."""

@@ -5,9 +5,10 @@ from pathlib import Path
 import torch
 
 from avlab.engine.checkpoint import CheckpointError
-from avlab.engine.drafters.base import DraftInput, Drafts
+from avlab.engine.drafters.base import DraftInput, Drafts, features_given
 from avlab.engine.drafters.draws import Draws
 from avlab.engine.target import Target
+from avlab.speculation.features import DEFAULT_FEATURES
 
 
 class LlamaDrafter:
@@ -15,9 +16,12 @@ class LlamaDrafter:
 
     name = "llama"
     state_layers: tuple[int, ...] = ()
-    has_head = False
 
-    def __init__(self, folder: Path, target: Target, slots: int, K: int):
+    def __init__(
+        self, folder: Path, target: Target, slots: int, K: int, features: tuple[str, ...] = DEFAULT_FEATURES
+    ):
+        """features: those wanted beside what policies read."""
+        self.features = features_given(features)
         self.model, self.K = Target(folder, target.dtype, target.device, target.length), K
         if self.model.config.vocabulary != target.config.vocabulary:
             raise CheckpointError(
@@ -41,7 +45,7 @@ class LlamaDrafter:
         rows = torch.tensor([t for n in new for t in n], device=device)
         states, _ = model.forward(rows, batch, self.cache)
         states = states[torch.tensor(counts, device=device).cumsum(0) - 1]
-        draws, tokens = Draws(inputs.temperature, inputs.uniforms), []
+        draws, tokens = Draws(inputs.temperature, inputs.uniforms, self.features), []
         for k in range(depth):
             tokens.append(draws.draw(model.logits(states)))
             if k + 1 < depth:

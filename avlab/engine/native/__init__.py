@@ -46,7 +46,7 @@ _ARGUMENTS = {
     "rotate": [_POINTER] * 6 + [_INTEGER] * 5,
     "attend": [_POINTER] * 8 + [_INTEGER] * 5,
     "forward": [_POINTER, _INTEGER, _POINTER, _POINTER, _INTEGER, _INTEGER, _FLOAT],
-    "draw": [_POINTER] * 6 + [_INTEGER] * 4,
+    "draw": [_POINTER] * 7 + [_INTEGER] * 4,
     "recur": [_POINTER],
     "logits": [_POINTER] * 3 + [_INTEGER] * 3,
 }
@@ -76,7 +76,7 @@ class _Recurrence(ctypes.Structure):
             for name in ("base", "drive", "token_drive", "carry", "carry_bias", "out", "out_bias")
         ),
         *((name, _POINTER) for name in ("ids", "newest", "temperatures", "uniforms")),
-        *((name, _POINTER) for name in ("q", "features", "columns", "states")),
+        *((name, _POINTER) for name in ("q", "weights", "features", "columns", "states")),
         *((name, _INTEGER) for name in ("B", "K", "Q", "M", "uniform_stride")),
     ]
 
@@ -189,16 +189,20 @@ class Native:
             *(t.data_ptr() for t in tensors), len(batch.begins), heads - 2 * KV, KV, D, length
         )
 
-    def draw(self, logits: Tensor, temperature: Tensor, uniforms: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
+    def draw(
+        self, logits: Tensor, temperature: Tensor, uniforms: Tensor, q: Tensor, weights: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """A token and its distribution from each row, as `Draws.draw` defines them.
 
-        logits: [B, Q]; temperature: [B] float32; uniforms: [B] float64 and q: [B, Q] float32, rows at any stride.
-        Writes q; returns (columns [B], features [B] float64).
+        logits: [B, Q]; temperature: [B] float32; uniforms: [B] float64 and q: [B, Q] float32, rows at any stride;
+        weights: as q, rows at the same stride. Writes q, and weights where they are given; returns (columns [B],
+        features [B] float64).
         """
         B, Q = logits.shape
         columns, features = torch.empty(B, dtype=torch.long), torch.empty(B, dtype=torch.float64)
-        tensors = (logits, temperature, uniforms, q, features, columns)
-        self._call["draw"](*(t.data_ptr() for t in tensors), B, Q, q.stride(0), uniforms.stride(0))
+        tensors = (logits, temperature, uniforms, q, weights, features, columns)
+        pointers = (None if t is None else t.data_ptr() for t in tensors)
+        self._call["draw"](*pointers, B, Q, q.stride(0), uniforms.stride(0))
         return columns, features
 
     def recur(
@@ -212,17 +216,20 @@ class Native:
         newest: Tensor,
         temperature: Tensor,
         uniforms: Tensor,
+        weights: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """All positions of a block drafter's recurrence, as `BlockDrafter.position` and `Draws.draw` define them.
 
         base: [K, B, Q]; drive: [K, B, M]; token_drive: [V, M]; ids: [Q]; newest: [B]; temperature: [B] float32;
         uniforms: [B, K] float64 -> (columns [B, K], q [B, K, Q] float32, features [B, K] float64, states [K, B, M]).
+        weights: [B, K, Q] float32, written where they are given.
         """
         K, B, Q = base.shape
         q, features = torch.empty(B, K, Q), torch.empty(B, K, dtype=torch.float64)
         columns, states = torch.empty(B, K, dtype=torch.long), torch.empty_like(drive)
-        weights = (token_drive, carry.blocks, carry.bias, out.blocks, out.bias)
-        tensors = (base, drive, *weights, ids, newest, temperature, uniforms, q, features, columns, states)
+        layers = (token_drive, carry.blocks, carry.bias, out.blocks, out.bias)
+        inputs = (base, drive, *layers, ids, newest, temperature, uniforms)
+        tensors = (*inputs, q, weights, features, columns, states)
         pointers = (None if t is None else t.data_ptr() for t in tensors)
         order = _Recurrence(*pointers, B, K, Q, drive.shape[2], uniforms.stride(0))
         self._call["recur"](ctypes.addressof(order))

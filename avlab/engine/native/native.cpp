@@ -33,10 +33,11 @@
                           int64_t intermediate, float epsilon) {                                                       \
         forward(layers, count, x, *at, hidden, intermediate, epsilon);                                                 \
     }                                                                                                                  \
-    void draw_##suffix(const T *logits, const float *temperatures, const double *uniforms, float *q, double *features, \
-                       int64_t *columns, int64_t rows, int64_t width, int64_t q_stride, int64_t uniform_stride) {      \
-        _Pragma("omp parallel if (rows * width > 65536)")                                                              \
-            draw(logits, temperatures, uniforms, q, features, columns, rows, width, q_stride, uniform_stride, 1);      \
+    void draw_##suffix(const T *logits, const float *temperatures, const double *uniforms, float *q, float *weights,   \
+                       double *features, int64_t *columns, int64_t rows, int64_t width, int64_t q_stride,              \
+                       int64_t uniform_stride) {                                                                       \
+        _Pragma("omp parallel if (rows * width > 65536)") draw(logits, temperatures, uniforms, q, weights, features,   \
+                                                               columns, rows, width, q_stride, uniform_stride, 1);     \
     }                                                                                                                  \
     void recur_##suffix(const Recurrence<T> *r) { recur(*r);                                                           \
     }

@@ -12,7 +12,7 @@ struct Recurrence {
     const int64_t *ids, *newest;                                  // [Q] the draft vocabulary; [B] the tokens before
     const float *temperatures;                                    // [B]
     const double *uniforms;                                       // [B, K], rows `uniform_stride` apart
-    float *q;                                                     // [B, K, Q]
+    float *q, *weights;                                           // [B, K, Q]; weights may be null, see draw
     double *features;                                             // [B, K]
     int64_t *columns;                                             // [B, K]
     T *states;                                                    // [K, B, M]
@@ -41,7 +41,7 @@ static void recur(const Recurrence<T> &r) {
         for (int64_t i = 0; i < B * M; i++) narrow(silu(widen(state[i])), state[i]);
         multiply<T, T>(state, r.out, r.out_bias, r.base + k * B * Q, logits, B, Q, M, PLUS);
 #pragma omp barrier
-        draw(logits, r.temperatures, r.uniforms + k, r.q + k * Q, r.features + k, r.columns + k, B, Q, r.K * Q,
-             r.uniform_stride, r.K);
+        draw(logits, r.temperatures, r.uniforms + k, r.q + k * Q, r.weights ? r.weights + k * Q : nullptr,
+             r.features + k, r.columns + k, B, Q, r.K * Q, r.uniform_stride, r.K);
     }
 }

@@ -109,12 +109,13 @@ static void nucleus(const float *x, const int64_t *rows, const float *normaliser
 
 // A draft token and its distribution from each row of logits. q = softmax(logits / temperature); feature: the log-odds
 // of q's maximum, clamped; column: q's inverse transform at the row's uniform. Temperature 0: q is certain of the first
-// maximum, and the feature is that of the unscaled row. q's rows lie `q_stride` apart, uniforms `uniform_stride`,
-// features and columns `stride`. For a team.
+// maximum, and the feature is that of the unscaled row. weights: null, or where q is kept as it is before a greedy
+// request's row is made certain. Their rows lie `q_stride` apart, uniforms `uniform_stride`, features and columns
+// `stride`. For a team.
 template <typename T>
-static void draw(const T *logits, const float *temperatures, const double *uniforms, float *q, double *features,
-                 int64_t *columns, int64_t rows, int64_t width, int64_t q_stride, int64_t uniform_stride,
-                 int64_t stride) {
+static void draw(const T *logits, const float *temperatures, const double *uniforms, float *q, float *weights,
+                 double *features, int64_t *columns, int64_t rows, int64_t width, int64_t q_stride,
+                 int64_t uniform_stride, int64_t stride) {
 #pragma omp for
     for (int64_t r = 0; r < rows; r++) {
         const bool greedy = temperatures[r] == 0;
@@ -134,12 +135,13 @@ static void draw(const T *logits, const float *temperatures, const double *unifo
         for (int64_t i = 0; i < width; i++) others += row[i];
         row[top] = 1;
         features[r * stride] = std::min(40.0, std::max(-40.0, -std::log(double(others))));
+        const float whole = 1 / (1 + others);
+        if (weights) std::transform(row, row + width, weights + r * q_stride, [=](float w) { return w * whole; });
         if (greedy) {
             std::fill(row, row + width, 0.0f);
             row[top] = 1, columns[r * stride] = top;
             continue;
         }
-        const float whole = 1 / (1 + others);
 #pragma omp simd
         for (int64_t i = 0; i < width; i++) row[i] *= whole;
         columns[r * stride] = inverse_transform([=](int64_t i) { return row[i]; }, width, uniforms[r * uniform_stride]);

@@ -1,0 +1,101 @@
+"""The raw draft slots of a window of steps, as calibration sums and as the rows of a Drafts frame."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from avlab.speculation import calibration
+from avlab.speculation.features import Features, log_odds
+from avlab.wire import draft_rows
+from avlab.wire import messages as m
+
+if TYPE_CHECKING:  # importing it imports torch
+    from avlab.engine.report import Slots
+
+SOURCES = {"raw": "max_log_odds", "head": "head_log_odds"}  # estimates that are a feature as it is
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RawSlots:
+    """One row a request and step: arrays [R], or [R, K] for label, estimate and survival, and features [R, K, F].
+
+    Estimate and survival are nan where the policy estimates nothing.
+    """
+
+    step: np.ndarray
+    request: np.ndarray
+    kind: np.ndarray
+    temperature: np.ndarray
+    scheduled: np.ndarray
+    admitted: np.ndarray
+    label: np.ndarray
+    estimate: np.ndarray
+    survival: np.ndarray
+    features: Features
+
+    @classmethod
+    def of(cls, steps: Sequence[tuple[int, Slots]]) -> RawSlots:
+        """Of at least one step: its number and what it reported."""
+        slots = [each for _, each in steps]
+        sizes = [len(each.request) for each in slots]
+
+        def known(values: np.ndarray | None, like: np.ndarray) -> np.ndarray:
+            return np.full(like.shape, np.nan) if values is None else values
+
+        return cls(
+            step=np.repeat([step for step, _ in steps], sizes),
+            request=np.concatenate([each.request for each in slots]),
+            kind=np.array([kind for each in slots for kind in each.kind]),
+            temperature=np.concatenate([each.temperature for each in slots]),
+            scheduled=np.concatenate([each.scheduled for each in slots]),
+            admitted=np.concatenate([each.admitted for each in slots]),
+            label=np.concatenate([each.label for each in slots]),
+            estimate=np.concatenate([known(each.estimate, each.label) for each in slots]),
+            survival=np.concatenate([known(each.survival, each.label) for each in slots]),
+            features=Features(
+                slots[0].features.names, np.concatenate([each.features.values for each in slots])
+            ),
+        )
+
+    def sums(self, estimator: str) -> Iterator[tuple[str, str, float, np.ndarray]]:
+        """Calibration sums [K, 128, 5] by source, and kind and temperature of the requests.
+
+        estimator: whose estimates these are, "" where there are none.
+        """
+        sources = {
+            source: self.features[name] for source, name in SOURCES.items() if name in self.features.names
+        }
+        if estimator and estimator not in sources:
+            sources[estimator] = log_odds(self.estimate)
+        for kind, temperature in sorted(set(zip(self.kind.tolist(), self.temperature.tolist(), strict=True))):
+            rows = (self.kind == kind) & (self.temperature == temperature)
+            label = self.label[rows]
+            for source, x in sources.items():
+                known = (label >= 0) & np.isfinite(x[rows])
+                yield source, kind, temperature, calibration.bin_sums(x[rows], label, known)
+
+    def frame(self, block: int, every: int, features: Sequence[str]) -> m.Drafts | None:
+        """The scheduled slots of every so-manieth step with the features named; None where there are none."""
+        K = self.label.shape[1]
+        kept = (np.arange(K) < self.scheduled[:, None]) & (self.step % every == 0)[:, None]
+        row, k = np.nonzero(kept)
+        if not len(row):
+            return None
+        names = [name for name in features if name in self.features.names]
+        values = np.array([self.features[name][row, k] for name in names])
+        columns = {
+            "block": np.full(len(row), block),
+            "step": self.step[row],
+            "request": self.request[row],
+            "position": k,
+            "features": values.reshape(len(names), len(row)).T,
+            "estimate": self.estimate[row, k],
+            "survival": self.survival[row, k],
+            "admitted": k < self.admitted[row],
+            "label": self.label[row, k],
+        }
+        return m.Drafts(len(row), draft_rows.pack(columns))
