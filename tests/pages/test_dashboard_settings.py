@@ -3,8 +3,9 @@
 import shlex
 
 import pytest
+from parsing import parse
 
-from avlab.commands import run as run_command
+from avlab.commands.options import limited, plain_settings
 from avlab.config import RunConfig
 from avlab.ui import settings
 from avlab.ui.cost_file import CostFileError, read_costs
@@ -14,16 +15,11 @@ from avlab.ui.presets import PRESETS
 def parsed(line):
     """What the command line makes of a call."""
     words = shlex.split(line)
-    assert words[:2] == ["avlab", "run"]
-    options, words = {}, words[2:]
-    while words:
-        flag = words.pop(0)
-        name = flag.removeprefix("--no-").removeprefix("--").replace("-", "_")
-        if RunConfig.model_fields[name].annotation is bool:
-            options[name] = not flag.startswith("--no-")
-        else:
-            options[name] = words.pop(0)
-    return run_command._config(options)
+    assert words.pop(0) == "avlab"
+    name, options = parse(words)
+    assert name == "run" and not options.pop("as_json") and options.pop("concurrency") is None
+    given = {name: value for name, value in options.items() if value is not None}
+    return RunConfig.make(limited(plain_settings(given)))
 
 
 @pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: preset.name)
