@@ -69,7 +69,7 @@ def test_large_seeds_and_counters_are_as_good_as_small_ones():
     assert len(np.unique(u)) == u.size
 
 
-def test_the_engine_names_no_draw_twice(tmp_path, monkeypatch):
+def test_the_engine_names_no_draw_twice(tmp_path):
     """Over trimmed drafts, prompts in chunks and policy switches: a request's counter never stands still."""
     names = []
 
@@ -77,10 +77,10 @@ def test_the_engine_names_no_draw_twice(tmp_path, monkeypatch):
         names.extend((int(s), stream, int(c)) for s, c in zip(seeds, counters, strict=True))
         return uniforms(seeds, stream, counters, width)
 
-    monkeypatch.setattr(noise, "uniforms", recorded)
     target = write_llama(tmp_path / "target")
     drafter = write_block_drafter(tmp_path / "drafter", target)
     engine = make_engine(target, "block", drafter, "adaptive", max_num_seqs=4, bump=1.0, prefill=8)
+    engine.uniforms = recorded
     for i in range(9):
         engine.add(Request(i, [i + 1] * (3 + 5 * i), 12, seed=i))
     arms, emitted = ["adaptive", "none", "fixed:2", "adaptive+depth+explore=0.3"], 0
@@ -89,3 +89,4 @@ def test_the_engine_names_no_draw_twice(tmp_path, monkeypatch):
         emitted += engine.step().emitting
     assert len(set(names)) == len(names)
     assert sum(stream == noise.TOKEN for _, stream, _ in names) == emitted
+    assert {stream for _, stream, _ in names} == {noise.DRAFT, noise.ACCEPT, noise.TOKEN, noise.COIN}
