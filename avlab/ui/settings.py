@@ -7,7 +7,8 @@ from typing import Any, Literal, get_args, get_origin
 import streamlit as st
 from pydantic import ValidationError
 
-from avlab.config import DEFAULT_ARRIVAL, RunConfig, sentences
+from avlab.config import DEFAULT_ARRIVAL, RunConfig
+from avlab.field_sentences import sentences
 from avlab.ui.presets import PRESETS
 from avlab.workloads import kinds
 
@@ -63,7 +64,9 @@ def check(given: dict[str, Any]) -> tuple[RunConfig | None, dict[str, str]]:
         return RunConfig(**given), {}
     except ValidationError as error:
         found: dict[str, str] = {}
-        for problem, sentence in zip(error.errors(include_url=False), sentences(error), strict=True):
+        for problem, sentence in zip(
+            error.errors(include_url=False), sentences(error, RunConfig), strict=True
+        ):
             place = str(problem["loc"][0]) if problem["loc"] else _named(sentence)
             found[place] = sentence
         return None, found

@@ -5,7 +5,8 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from avlab.config import ConfigError, default_database, sentences
+from avlab.config import ConfigError, default_database
+from avlab.field_sentences import sentences
 from avlab.vllm.server import base_url
 
 
