@@ -4,7 +4,7 @@ Light to import: no torch, no model code. What is wrong with a value is said in 
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, get_args
 
@@ -101,6 +101,10 @@ class Traffic(BaseModel):
             return cls(**{**(values or {}), **more})
         except ValidationError as error:
             raise ConfigError(sentences(error, cls)) from None
+
+    def reading(self, arms: Sequence[Arm]) -> Self:
+        """This configuration, with all that these arms read computed."""
+        return self
 
     def changed(self, **values: Any) -> Self:
         """This configuration with some values replaced, checked again. Raises ConfigError."""
@@ -203,6 +207,11 @@ class RunConfig(Traffic):
     @property
     def arm(self) -> Arm:
         return Arm.parse(self.policy, self.K)
+
+    def reading(self, arms: Sequence[Arm]) -> Self:
+        """This configuration with the features that these arms read, beside those that every drafter tells anyway."""
+        read = [name for arm in arms for name in arm.reads if name not in DEFAULT_FEATURES]
+        return self.changed(features=",".join([*self.recorded_features, *read])) if read else self
 
     @property
     def recorded_features(self) -> tuple[str, ...]:

@@ -99,14 +99,13 @@ def build(config: RunConfig, progress: Progress = lambda text, done, total: None
     progress("loading the target", 0, 0)
     target = Target(folder, dtype, device, config.max_model_len)
     drafter: Drafter | None = None
+    features = config.reading([config.arm]).recorded_features
     if drafter_folder is not None:
         progress("loading the drafter", 0, 0)
         if kind == "block":
-            drafter = BlockDrafter(drafter_folder, target, config.K, config.head, config.recorded_features)
+            drafter = BlockDrafter(drafter_folder, target, config.K, config.head, features)
         else:
-            drafter = LlamaDrafter(
-                drafter_folder, target, config.max_num_seqs + 1, config.K, config.recorded_features
-            )
+            drafter = LlamaDrafter(drafter_folder, target, config.max_num_seqs + 1, config.K, features)
     arm, notes = config.arm, [note] if note else []
     if drafter is None and arm.drafts:
         arm = NONE

@@ -110,7 +110,7 @@ class Engine:
 
         Where an estimator reads what the drafter does not tell, such as a head that is off, another takes over.
         """
-        arm = arm.served_with(self.features)
+        arm = arm.served_with(self.features) if self.drafter else arm
         name = str(arm)
         if name not in self.policies:
             if arm.depth and self.K and self.config.measure_costs and self.measured is None:

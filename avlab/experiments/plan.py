@@ -115,7 +115,8 @@ def make_plan(
     plan = Experiment(named, chosen, rounds, concurrency, design, length, unit, washout, learn, order_seed)
     endless = {"duration": None, "tokens": None, "requests": None}
     first = unlabelled(chosen)
-    return config.changed(policy=first, arrival=f"closed:{concurrency}", **endless), plan
+    served = config.changed(policy=first, arrival=f"closed:{concurrency}", **endless)
+    return served.reading(list(map(arm_of, named))), plan
 
 
 def parse_block(text: str, washout: int) -> tuple[float, str]:

@@ -13,7 +13,7 @@ from avlab.policies.arm import Arm, PolicyError, Written, register
 from avlab.policies.base import Admission, PolicyContext
 from avlab.speculation.decision import Decision, Offer, admit, decide, running_mean
 from avlab.speculation.estimators import base as estimators
-from avlab.speculation.features import Features
+from avlab.speculation.features import FEATURES, Features
 from avlab.speculation.labels import Labels
 from avlab.speculation.regression import Refit
 
@@ -58,8 +58,16 @@ class Adaptive(Arm):
         return estimators.named(self.source).learns
 
     def served_with(self, features: Collection[str]) -> Arm:
-        """The online estimator takes over where the drafter does not tell what another one reads."""
-        return self if set(self.reads) <= set(features) else replace(self, source=estimators.DEFAULT)
+        """The online estimator takes over from one that reads what this drafter cannot tell, such as a head.
+
+        Raises PolicyError for a feature that the drafter could tell, and the run does not ask for.
+        """
+        missing = [name for name in self.reads if name not in features]
+        if unasked := [name for name in missing if FEATURES[name].of_row]:
+            raise PolicyError(
+                f"policy {self} reads {', '.join(unasked)}, which this run does not compute: name it in --features."
+            )
+        return replace(self, source=estimators.DEFAULT) if missing else self
 
     def make(self, context: PolicyContext) -> "AdaptiveVerification":
         return AdaptiveVerification(self, context)
@@ -70,7 +78,7 @@ def _check(source: str, text: str) -> None:
     known = ", ".join(estimators.names())
     if not estimators.exists(source):
         raise PolicyError(f"policy {text!r} names the source {source!r}; known are {known}.")
-    if not estimators.named(source).sound:
+    if not estimators.sound(source):
         raise PolicyError(
             f"policy {text!r} would bend the output: {source!r} looks at drawn tokens, so an audit alone may use it; "
             f"choose one of {known}."
@@ -119,7 +127,7 @@ class AdaptiveVerification:
         return decide(offer, unknown, self.deciding, self.arm.depth, offer.coins < self.arm.explore)
 
     def estimate(self, features: Features) -> np.ndarray:
-        return self.estimator.predict(features)
+        return self.estimator.predict(features.only(self.estimator.reads))
 
     def admit(self, decision: Decision, estimate: np.ndarray | None, offer: Offer) -> Admission:
         if estimate is None:

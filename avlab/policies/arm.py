@@ -125,7 +125,7 @@ class Arm:
         return 0.0
 
     def served_with(self, features: Collection[str]) -> Arm:
-        """This arm, or the one that takes its place where only these features of a draft are known."""
+        """This arm, or the one that takes its place where a drafter tells only these features. Raises PolicyError."""
         return self
 
 

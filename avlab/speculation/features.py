@@ -38,6 +38,10 @@ class Features:
             raise KeyError(f"{name!r} is not among the recorded features: {', '.join(self.names)}")
         return self.values[..., self.names.index(name)]
 
+    def only(self, names: Sequence[str]) -> Features:
+        """These of the features. Raises KeyError for one that is not recorded."""
+        return Features(tuple(names), np.stack([self[name] for name in names], axis=-1))
+
     def and_also(self, name: str, column: np.ndarray) -> Features:
         """These features and one more, [B, K], behind them."""
         return Features((*self.names, name), np.concatenate([self.values, column[..., None]], axis=-1))

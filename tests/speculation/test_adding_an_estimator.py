@@ -10,15 +10,18 @@ from tiny_models import make_engine, write_block_drafter, write_llama
 from tiny_models import serve as serve_all
 
 import avlab.speculation.estimators
+from avlab.config import RunConfig
 from avlab.engine.request import Request
+from avlab.experiments.plan import make_plan
 from avlab.figures import palette, sums
 from avlab.modules import import_all
 from avlab.policies.arm import Arm, PolicyError, grammar, labels
 from avlab.speculation.estimators import base
+from avlab.speculation.features import DEFAULT_FEATURES
 from avlab.wire import messages as m
 
 FILE = '''
-"""The share accepted so far at each position, whatever the draft says; and one that peeks."""
+"""The share accepted so far at each position, whatever the draft says; one of the entropy; one that peeks."""
 
 import numpy as np
 
@@ -42,8 +45,17 @@ class Share(Estimator):
 
 
 @register
-class Peeking(Share):
-    name, title, reads, sound = "peeking", "the drawn token", ("drawn_log_odds",), False
+class Certain(Estimator):
+    name, title, reads = "certain", "exponential of the negative entropy", ("negative_entropy",)
+
+    def predict(self, features):
+        assert features.names == self.reads, "it is given what it says it reads, and nothing else"
+        return np.exp(features["negative_entropy"])
+
+
+@register
+class Peeking(Certain):
+    name, title, reads = "peeking", "the drawn token", ("drawn_log_odds",)
 '''
 
 
@@ -68,12 +80,14 @@ def test_an_arm_names_it(share):
         ("max_log_odds",),
     )
     assert labels(["adaptive:share", "adaptive"]) == ["adaptive:share", "adaptive"]
-    assert "adaptive[:online|head|raw|share]" in grammar()
+    assert "adaptive[:online|certain|head|raw|share]" in grammar()
     assert sums.title("share") == "share accepted so far" and palette.source("share").startswith("#")
 
 
 def test_one_that_looks_at_drawn_tokens_is_refused(share):
-    with pytest.raises(PolicyError, match=r"'peeking' looks at drawn tokens.*online, head, raw, share\.$"):
+    with pytest.raises(
+        PolicyError, match=r"'peeking' looks at drawn tokens.*online, certain, head, raw, share\.$"
+    ):
         Arm.parse("adaptive:peeking")
     assert "peeking" not in grammar()
 
@@ -99,6 +113,27 @@ def test_a_run_records_how_well_it_is_calibrated(share):
         for source in ("share", "raw")
     }
     assert counts["share"] == counts["raw"] > 100
+
+
+def test_a_run_computes_what_its_arms_read(share, tmp_path):
+    """Also an arm of an A/B that does not serve first; elsewhere a sentence says what to ask for."""
+    plain = RunConfig.make(policy="adaptive")
+    assert plain.reading([plain.arm]) is plain
+    config, _ = make_plan(plain, ["adaptive", "adaptive:certain"])
+    assert config.recorded_features == (*DEFAULT_FEATURES, "negative_entropy")
+    target = write_llama(tmp_path / "target")
+    drafter = write_block_drafter(tmp_path / "drafter", target)
+    engine = make_engine(target, "block", drafter, "adaptive:certain", features=config.recorded_features)
+    _, reports = serve_all(engine, [Request(i, [i + 1, 2], 12, seed=i) for i in range(3)])
+    for slots in (report.slots for report in reports if report.slots is not None):
+        np.testing.assert_array_equal(slots.estimate, np.exp(slots.features["negative_entropy"]))
+    with pytest.raises(PolicyError, match="reads negative_entropy, which this run does not compute"):
+        make_engine(target, "block", drafter, "adaptive:certain")
+
+
+def test_one_that_reads_what_does_not_exist_is_refused_at_once(share):
+    with pytest.raises(ValueError, match="there is no feature 'mood'"):
+        base.register(type("Moody", (base.Estimator,), {"name": "moody", "reads": ("mood",)}))
 
 
 def test_where_the_drafter_does_not_tell_what_it_reads_the_online_estimator_takes_over():

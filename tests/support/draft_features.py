@@ -8,5 +8,4 @@ from avlab.speculation.features import Features
 def features_of(max_log_odds, head_log_odds=None):
     """From log-odds [B, K] each."""
     columns = {"max_log_odds": max_log_odds, "head_log_odds": head_log_odds}
-    told = {name: np.asarray(values, float) for name, values in columns.items() if values is not None}
-    return Features(tuple(told), np.stack(list(told.values()), axis=-1))
+    return Features.of({name: np.asarray(x, float) for name, x in columns.items() if x is not None})

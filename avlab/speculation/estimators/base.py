@@ -4,7 +4,7 @@ from typing import ClassVar, Protocol, TypeVar
 
 import numpy as np
 
-from avlab.speculation.features import Features
+from avlab.speculation.features import FEATURES, Features, known_features
 from avlab.speculation.labels import Labels
 from avlab.speculation.regression import Coefficients, Refit
 
@@ -18,8 +18,8 @@ class Estimator(Protocol):
     A new one is a class under `@register`; the defaults here are those of an estimator that does not learn. One step
     is `predict` for the drafts, `observe` once they are verified, `end_step` once, with labels or without.
 
-    name: as in `adaptive:NAME`. title: on charts. reads: the features it looks at. learns: whether it changes with
-    labels. sound: False where it looks at drawn tokens, which bends the output: no run may be served by it.
+    name: as in `adaptive:NAME`. title: on charts. reads: the features that it is given to predict from; with one that
+    looks at drawn tokens it bends the output, and no run is served by it. learns: whether it changes with labels.
     coefficients: in force now, and recorded with every refit; None where it has none.
     """
 
@@ -27,7 +27,6 @@ class Estimator(Protocol):
     title: ClassVar[str]
     reads: ClassVar[tuple[str, ...]]
     learns: ClassVar[bool] = False
-    sound: ClassVar[bool] = True
     coefficients: Coefficients | None = None
 
     def __init__(self, K: int, interval: int = REFIT_INTERVAL):
@@ -50,7 +49,8 @@ _known: dict[str, type[Estimator]] = {}
 
 
 def register(estimator: Kind) -> Kind:
-    """Make an estimator known by its name."""
+    """Make an estimator known by its name. Raises ValueError where it reads a feature that does not exist."""
+    known_features(estimator.reads)
     _known[estimator.name] = estimator
     return estimator
 
@@ -65,6 +65,11 @@ def named(name: str) -> type[Estimator]:
     return _known[name]
 
 
+def sound(name: str) -> bool:
+    """Whether a run may be served by this estimator: none of the features that it reads looks at drawn tokens."""
+    return all(FEATURES[feature].sound for feature in named(name).reads)
+
+
 def names() -> list[str]:
     """The estimators that a run may be served by, the default first."""
-    return sorted((name for name in _known if _known[name].sound), key=lambda name: (name != DEFAULT, name))
+    return sorted(filter(sound, _known), key=lambda name: (name != DEFAULT, name))
