@@ -71,20 +71,22 @@ class Traffic(BaseModel):
         None,
         description="closed:N, closed:A,B@60s, poisson:RATE, burst:N or replay; else a file's own times, or closed:16",
     )
-    temperature: float = Field(1.0, ge=0, le=10, description="0 is greedy")
-    top_k: int = Field(0, ge=0, le=10_000_000, description="keep so many tokens; 0: all")
-    top_p: float = Field(1.0, gt=0, le=1, description="keep tokens up to this mass, after top-k")
-    max_new_tokens: int | None = Field(
-        None, ge=1, le=1_000_000, description="tokens a request; else as its prompt suggests"
+    temperature: float = Field(1.0, ge=0, le=10, description="sampling temperature; 0 is greedy")
+    top_k: int = Field(0, ge=0, le=10_000_000, description="sample among so many likeliest tokens; 0: all")
+    top_p: float = Field(
+        1.0, gt=0, le=1, description="sample among the likeliest tokens up to this mass, after top-k"
     )
-    seed: int = Field(0, ge=0, lt=2**63, description="of prompts, arrivals and sampling")
+    max_new_tokens: int | None = Field(
+        None, ge=1, le=1_000_000, description="most output tokens of a request; else as its prompt suggests"
+    )
+    seed: int = Field(0, ge=0, lt=2**63, description="seed of prompts, arrivals and sampling")
 
     # the end: whichever comes first; with none of them the run goes on until it is stopped
     duration: float | None = Field(
-        None, gt=0, le=30 * 86400, description="seconds of serving, or forever; 60 when no limit is given"
+        None, gt=0, le=30 * 86400, description="serve so many seconds, or forever; 60 when no limit is given"
     )
     tokens: int | None = Field(None, ge=1, description="end after so many output tokens")
-    requests: int | None = Field(None, ge=1, description="end when so many requests are served")
+    requests: int | None = Field(None, ge=1, description="end after so many requests")
 
     # what is kept
     database: str = Field(
@@ -164,11 +166,12 @@ class RunConfig(Traffic):
         "default", min_length=1, description="default, a folder (a block drafter, or a small Llama), or none"
     )
     policy: str = Field("adaptive", description=grammar())
-    K: int = Field(7, ge=1, le=32, description="draft positions, at most")
+    K: int = Field(7, ge=1, le=32, description="draft positions, at most: num_speculative_tokens of vLLM")
     new_request: Literal["one", "running-mean"] = Field(
-        "one", description="a new request's earlier estimate: one, or running-mean"
+        "one",
+        description="what a new request's earlier estimate counts as: one (vLLM's rule), or running-mean",
     )
-    head: bool = Field(True, description="use the drafter's confidence head where it is asked for")
+    head: bool = Field(True, description="use the drafter's confidence head where a policy asks for it")
 
     # what is kept
     drafts: Literal["all", "sampled", "none"] = Field(
@@ -194,7 +197,9 @@ class RunConfig(Traffic):
         "auto", pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$", description="auto, cpu, cuda or cuda:N"
     )
     dtype: Literal["auto", "bfloat16", "float32"] = Field("auto", description="auto, bfloat16 or float32")
-    threads: int | None = Field(None, ge=1, le=1024, description="of the worker; else one a physical core")
+    threads: int | None = Field(
+        None, ge=1, le=1024, description="threads of the worker; else one a physical core"
+    )
     spin: int = Field(
         SPIN, ge=0, le=10**12, description="how long idle threads spin (GOMP_SPINCOUNT); 0: not at all"
     )

@@ -38,7 +38,10 @@ def leaves(group, before: str = "") -> list:
 
 
 def _row(parameter) -> str:
-    name = parameter.name.upper() if isinstance(parameter, TyperArgument) else ", ".join(parameter.opts)
+    if isinstance(parameter, TyperArgument):
+        name = parameter.metavar or parameter.name.upper()
+    else:
+        name = ", ".join(parameter.opts)
     default = parameter.default
     shown = (
         "" if default is None or default is ... or callable(default) or default is False else f"`{default}`"

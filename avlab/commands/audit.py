@@ -35,7 +35,9 @@ RULES = (
 )
 Target = Annotated[str | None, typer.Option("--target", help="As in a run.")]
 Drafter = Annotated[str | None, typer.Option("--drafter", help="As in a run; a block drafter.")]
-Temperature = Annotated[float, typer.Option("--temperature", help="Of target and drafter, above 0.")]
+Temperature = Annotated[
+    float, typer.Option("--temperature", help="Sampling temperature of target and drafter, above 0.")
+]
 
 
 def audit(
@@ -46,10 +48,10 @@ def audit(
         str, typer.Option("--prompt", help="What the user says; the answer's first tokens are audited.")
     ] = PROMPT,
     continuations: Annotated[
-        int, typer.Option("--continuations", min=100, help="Fresh ones for each rule and seed.")
+        int, typer.Option("--continuations", min=100, help="Continuations for each rule and seed.")
     ] = 20_000,
     seeds: Annotated[
-        int, typer.Option("--seeds", min=1, help="So many audits of each rule, seeds 0, 1, ..")
+        int, typer.Option("--seeds", min=1, help="Audits of each rule, with seeds 0, 1 and so on.")
     ] = 1,
     temperature: Temperature = 1.0,
     target: Target = None,
@@ -59,7 +61,7 @@ def audit(
         Path | None,
         typer.Option(
             "--results",
-            help="A file of JSON lines to keep finished audits in; those in it are not made again.",
+            help="A file of JSON lines that keeps finished audits; those in it are not made again.",
         ),
     ] = None,
     duration: Annotated[
@@ -72,8 +74,8 @@ def audit(
 ) -> None:
     """Audit the engine's step: fresh continuations of a prompt against the target's exact distribution, by a G-test.
 
-    One and two tokens, float32. The exit code is 4 where a sound rule is rejected, or an unsound one whose exact total
-    variation is 0.02 or more, or that uses noise twice, is not; 3 where the duration was over before the audits.
+    One and two tokens, float32. Exit code 4: a sound rule is rejected, or an unsound one is not though its exact total
+    variation is 0.02 or more or it uses noise twice. Exit code 3: the duration was over before the audits were.
     """
     if not prompt.strip():
         raise CaseError("--prompt is empty: say something that the model can answer.")
@@ -107,11 +109,15 @@ def text(
             help=f"{RULES} The first is what the others are compared with. Default: {' and '.join(TEXT_RULES)}.",
         ),
     ] = None,
-    requests: Annotated[int, typer.Option("--requests", min=2, help="Answered under each rule.")] = 64,
-    max_new_tokens: Annotated[int, typer.Option("--max-new-tokens", min=1, help="Of each answer.")] = 96,
+    requests: Annotated[
+        int, typer.Option("--requests", min=2, help="Requests answered under each rule.")
+    ] = 64,
+    max_new_tokens: Annotated[
+        int, typer.Option("--max-new-tokens", min=1, help="Most tokens of an answer.")
+    ] = 96,
     workload: Annotated[str, typer.Option("--workload", help="As in a run.")] = "mixed",
     temperature: Temperature = 1.0,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of prompts and sampling.")] = TEXT_SEED,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of prompts and sampling.")] = TEXT_SEED,
     target: Target = None,
     drafter: Drafter = None,
     K: Annotated[int, typer.Option("--K", min=1, max=7, help="Draft positions.")] = TEXT_POSITIONS,

@@ -57,9 +57,12 @@ def exact(
     K: Annotated[int, typer.Option("--K", min=1, help="Draft positions, the same row at each.")] = 1,
     tokens: Annotated[int, typer.Option("--tokens", min=1, help="Output tokens looked at together.")] = 1,
     sample: Annotated[
-        int, typer.Option("--sample", min=0, max=MOST_DRAWS, help="Draw so many outputs instead.")
+        int,
+        typer.Option(
+            "--sample", min=0, max=MOST_DRAWS, help="Draw so many outputs instead of adding them up exactly."
+        ),
     ] = 0,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the sampled outputs.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the sampled outputs.")] = 0,
     normalise: Normalise = False,
     as_json: Json = False,
 ) -> None:

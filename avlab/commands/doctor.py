@@ -36,19 +36,21 @@ def doctor(
     ] = None,
     url: Annotated[str | None, typer.Option("--url", help="A server that runs already.")] = None,
     gpu: Annotated[str | None, typer.Option("--gpu", help="h100, b200, ..; else this machine's own.")] = None,
-    gpus: Annotated[int | None, typer.Option("--gpus", help="How many there are.", min=1)] = None,
-    memory_gib: Annotated[float | None, typer.Option("--memory-gib", help="Of one GPU.", min=1)] = None,
+    gpus: Annotated[int | None, typer.Option("--gpus", help="How many GPUs.", min=1)] = None,
+    memory_gib: Annotated[
+        float | None, typer.Option("--memory-gib", help="Memory of one GPU.", min=1)
+    ] = None,
     weights_gib: Annotated[
-        float | None, typer.Option("--weights-gib", help="Of target and drafter.", min=0)
+        float | None, typer.Option("--weights-gib", help="Size of the weights of target and drafter.", min=0)
     ] = None,
     version: Annotated[
-        str | None, typer.Option("--version", help="Of vLLM; else the one installed, else 0.33.0.")
+        str | None, typer.Option("--version", help="Version of vLLM; else the one installed, else 0.33.0.")
     ] = None,
     dataset: Annotated[
         str, typer.Option("--dataset", help="What you will measure with, such as random.")
     ] = "",
     temperature: Annotated[
-        float | None, typer.Option("--temperature", help="Of your requests.", min=0)
+        float | None, typer.Option("--temperature", help="Sampling temperature of your requests.", min=0)
     ] = None,
     sampling: Annotated[
         str, typer.Option("--sampling", help="Parameters that your requests use, with commas.")

@@ -31,7 +31,8 @@ def bench(
     quick: Annotated[bool, typer.Option("--quick", help="The short form, at most ten minutes.")] = False,
     only: Annotated[list[str] | None, typer.Option("--only", help="A measure; may be given again.")] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", help="The page to write; a full run: docs/benchmarks.md.")
+        Path | None,
+        typer.Option("--out", help="The page to write; a full run in a checkout writes docs/benchmarks.md."),
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Forget what was measured before.")] = False,
     drafter: Annotated[str, typer.Option("--drafter", help="As in a run.")] = "default",

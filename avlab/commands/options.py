@@ -17,7 +17,7 @@ from avlab.config import ConfigError, RunConfig, Traffic, default_database, numb
 
 DEFAULT_SECONDS = 60.0  # how long `run` serves when no limit is given
 
-Json = Annotated[bool, typer.Option("--json", help="one JSON object on standard output, nothing else there")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output, nothing else there.")]
 Database = Annotated[
     Path | None, typer.Option("--database", help="The lab's file; else $AVLAB_DATABASE, else the user's own.")
 ]
@@ -53,7 +53,7 @@ def with_settings(
 
 
 def own_parameters(own: type) -> list[inspect.Parameter]:
-    """An option for every field of a dataclass, or the argument that it is annotated with."""
+    """An option for every field of a dataclass, or the argument it is annotated with; required ones come first."""
     hints, parameters = get_type_hints(own, include_extras=True), []
     for field in fields(own):
         kind, told = get_args(hints[field.name])
@@ -64,7 +64,7 @@ def own_parameters(own: type) -> list[inspect.Parameter]:
             annotation = Annotated[kind, typer.Option(flag_of(field.name), help=told, metavar=metavar)]
         default = inspect.Parameter.empty if field.default is MISSING else field.default
         parameters.append(parameter(field.name, annotation, default))
-    return parameters
+    return sorted(parameters, key=lambda each: each.default is not inspect.Parameter.empty)
 
 
 def setting_parameters(leave_out: Collection[str], of: type[Traffic]) -> list[inspect.Parameter]:

@@ -22,7 +22,7 @@ def server_command(port: int = PORT, address: str = ADDRESS, script: Path = APP)
 
 
 def serve(
-    port: Annotated[int, typer.Option("--port", help="Of the page.", min=1, max=65535)] = PORT,
+    port: Annotated[int, typer.Option("--port", help="Port of the page.", min=1, max=65535)] = PORT,
     address: Annotated[
         str, typer.Option("--address", help="Where to listen; whoever reaches it can use the lab.")
     ] = ADDRESS,
