@@ -20,12 +20,12 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from avlab.engine.fetch import DEFAULT_TARGET
 from avlab.field_sentences import sentences
 from avlab.policies.arm import Arm, grammar
 from avlab.speculation.features import DEFAULT_FEATURES, FEATURES, known_features
 from avlab.workloads import DEFAULT_ARRIVAL, open_arrivals
 
-DEFAULT_TARGET = "SmolLM2-135M-Instruct"
 # GOMP_SPINCOUNT, measured on two cores, a decode step of 16 requests alone / beside a process that keeps a core busy:
 # 1,000: 73 / 112 ms; 10,000: 58 / 203 ms; 30,000: 58 / 355 ms. A dashboard keeps a core busy only for moments.
 SPIN = 10_000

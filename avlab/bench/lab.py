@@ -14,6 +14,7 @@ from avlab.engine.request import Request
 from avlab.policies.arm import Arm
 from avlab.policies.fixed import NONE
 from avlab.speculation.regression import Coefficients
+from avlab.workers.building import build_settings
 from avlab.workers.serving import request_seed
 from avlab.workloads import Moment, open_workload
 
@@ -36,7 +37,7 @@ def _build(context: Context, own_costs: bool) -> Built:
     if config not in _built or own_costs:
         _built.clear()
         known = config.changed(costs=str(shared)) if shared.is_file() and config.costs is None else config
-        built = _built[config] = build(config if own_costs else known, context.progress)
+        built = _built[config] = build(build_settings(config if own_costs else known), context.progress)
         if known is config and config.costs is None and not own_costs:
             built.costs.save(shared)
     engine = _built[config].engine

@@ -1,26 +1,47 @@
-"""From a run's configuration to an engine that can serve: every check first, then weights, then step costs."""
+"""From settings to an engine that can serve: every check first, then weights, then step costs."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 
-from avlab.config import RunConfig
 from avlab.cost_file import read_samples
 from avlab.engine.checkpoint import CheckpointError, read_config, weights_hash
-from avlab.engine.drafters.base import Drafter
-from avlab.engine.drafters.block import BlockDrafter, read_card
-from avlab.engine.drafters.llama import LlamaDrafter
+from avlab.engine.drafters.base import Drafter, DrafterContext, DrafterKind, kind_of
 from avlab.engine.engine import Engine, EngineConfig
 from avlab.engine.fetch import target_folder
 from avlab.engine.profile import Costs, profile, read_costs
 from avlab.engine.target import Target
 from avlab.engine.text import Text
+from avlab.policies.arm import Arm
 from avlab.policies.fixed import NONE
+from avlab.speculation.features import DEFAULT_FEATURES
 
 SHIPPED_DRAFTER = Path(__file__).parent / "drafters" / "smollm2-135m-block"
 Progress = Callable[[str, int, int], None]  # what is being done, done so far, total (0: unknown)
+
+
+@dataclass(frozen=True, slots=True)
+class BuildSettings:
+    """What an engine is built from.
+
+    target: a model's folder, or the default's name. drafter: default, a folder, or none. K: draft positions, at most.
+    head: whether a confidence head is on. features: those that are recorded. device, dtype: as `choose_device` and
+    `choose_dtype` take them. max_model_len: tokens of a request. costs: a file of step costs; None times them.
+    """
+
+    target: str
+    drafter: str
+    K: int
+    arm: Arm
+    head: bool = True
+    features: tuple[str, ...] = DEFAULT_FEATURES
+    device: str = "auto"
+    dtype: str = "auto"
+    max_model_len: int = 2048
+    costs: Path | None = None
+    serving: EngineConfig = field(default_factory=EngineConfig)
 
 
 @dataclass(slots=True)
@@ -61,52 +82,46 @@ def choose_dtype(asked: str, device: torch.device) -> torch.dtype:
     return torch.bfloat16 if fast else torch.float32
 
 
-def choose_drafter(config: RunConfig, target_folder_: Path) -> tuple[str, Path | None, str | None]:
-    """("block" | "llama" | "none", its folder, a note for the reader). `default` is the shipped one if it fits."""
-    if config.drafter == "none":
-        return "none", None, None
-    folder = SHIPPED_DRAFTER if config.drafter == "default" else Path(config.drafter).expanduser()
-    if (folder / "drafter.json").is_file():
-        card, shape = read_card(folder), read_config(target_folder_)
-        fits = (card["hidden"], card["target_vocabulary"]) == (shape.hidden, shape.vocabulary)
-        if config.drafter == "default" and not fits:
-            return (
-                "none",
-                None,
-                (
-                    f"The shipped drafter does not fit {target_folder_.name}: serving without one. A small Llama of "
-                    "the same vocabulary can be given with --drafter FOLDER."
-                ),
-            )
-        return "block", folder, None
-    if (folder / "config.json").is_file():
-        return "llama", folder, None
-    raise CheckpointError(
-        f"{folder} holds neither drafter.json nor config.json: --drafter takes a block drafter's folder, a small "
-        "Llama of the target's vocabulary, default, or none."
-    )
+def choose_drafter(
+    asked: str, target: Path
+) -> tuple[DrafterKind, Path, str | None] | tuple[None, None, str | None]:
+    """The drafter's kind and folder, and a note for the reader. `default` is the shipped one if it fits.
+
+    asked: default, a folder, or none; target: the target's folder. Raises CheckpointError.
+    """
+    if asked == "none":
+        return None, None, None
+    folder = SHIPPED_DRAFTER if asked == "default" else Path(asked).expanduser()
+    kind = kind_of(folder)
+    if asked == "default" and not kind.fits(folder, read_config(target)):
+        note = (
+            f"The shipped drafter does not fit {target.name}: serving without one. A small Llama of the same "
+            "vocabulary can be given with --drafter FOLDER."
+        )
+        return None, None, note
+    return kind, folder, None
 
 
-def build(config: RunConfig, progress: Progress = lambda text, done, total: None) -> Built:
-    """Build what the configuration asks for. Raises CheckpointError, FetchError, CostError or PolicyError."""
-    device = choose_device(config.device)
-    dtype = choose_dtype(config.dtype, device)
-    folder = target_folder(config.target)
-    kind, drafter_folder, note = choose_drafter(config, folder)
+def build(settings: BuildSettings, progress: Progress = lambda text, done, total: None) -> Built:
+    """Build what the settings ask for. Raises CheckpointError, FetchError, CostError or PolicyError."""
+    device = choose_device(settings.device)
+    dtype = choose_dtype(settings.dtype, device)
+    folder = target_folder(settings.target)
+    kind, drafter_folder, note = choose_drafter(settings.drafter, folder)
     text = Text(folder)
-    if config.costs:
-        read_samples(Path(config.costs).expanduser())  # a bad file is found before weights are read
+    if settings.costs:
+        read_samples(settings.costs)  # a bad file is found before weights are read
     progress("loading the target", 0, 0)
-    target = Target(folder, dtype, device, config.max_model_len)
+    target = Target(folder, dtype, device, settings.max_model_len)
+    serving = settings.serving
+    requests = serving.max_num_seqs
     drafter: Drafter | None = None
-    features = config.reading([config.arm]).recorded_features
-    if drafter_folder is not None:
+    if kind and drafter_folder:
         progress("loading the drafter", 0, 0)
-        if kind == "block":
-            drafter = BlockDrafter(drafter_folder, target, config.K, config.head, features)
-        else:
-            drafter = LlamaDrafter(drafter_folder, target, config.max_num_seqs + 1, config.K, features)
-    arm, notes = config.arm, [note] if note else []
+        drafter = kind.make(
+            DrafterContext(drafter_folder, target, requests + 1, settings.K, settings.head, settings.features)
+        )
+    arm, notes = settings.arm, [note] if note else []
     if drafter is None and arm.drafts:
         arm = NONE
     K = drafter.K if drafter else 0
@@ -115,26 +130,20 @@ def build(config: RunConfig, progress: Progress = lambda text, done, total: None
             f"The context holds {target.length} positions, too few for {K} drafts behind a prompt: "
             "raise --max-model-len, or choose a target that holds more."
         )
-    settings = EngineConfig(
-        max_num_seqs=config.max_num_seqs,
-        max_num_batched_tokens=config.max_num_batched_tokens,
-        new_request=config.new_request,
-        measure_costs=config.measures_costs,
-    )
-    most = settings.batched_tokens(K)
-    cache = target.new_cache(config.max_num_seqs + 1)  # one for a request served alone
-    if config.costs:
-        costs = read_costs(Path(config.costs).expanduser(), K, config.max_num_seqs, most)
+    most = serving.batched_tokens(K)
+    cache = target.new_cache(requests + 1)  # one for a request served alone
+    if settings.costs:
+        costs = read_costs(settings.costs, K, requests, most)
     else:
         costs = profile(
             target,
             drafter,
             cache,
-            config.max_num_seqs,
+            requests,
             most,
             lambda done, total: progress("timing steps", done, total),
         )
-    engine = Engine(target, drafter, costs.table, settings, arm, cache)
+    engine = Engine(target, drafter, costs.table, serving, arm, cache)
     return Built(
         engine=engine,
         target=target,

@@ -9,7 +9,8 @@ import torch
 
 from avlab.engine import noise
 from avlab.engine.cache import KVCache
-from avlab.engine.drafters.base import Drafter, DraftInput, Drafts
+from avlab.engine.drafters.base import Drafter, DraftInput
+from avlab.engine.drafts import Drafts
 from avlab.engine.plan import StepPlan, plan_step
 from avlab.engine.report import Observer, Slots, StepReport, Stopwatch
 from avlab.engine.request import Finished, Request, Sequence, check

@@ -19,8 +19,7 @@ from pathlib import Path
 import filelock
 import platformdirs
 
-from avlab.config import DEFAULT_TARGET
-
+DEFAULT_TARGET = "SmolLM2-135M-Instruct"
 Progress = Callable[[str, int, int], None]  # (what is being done, done so far, total; 0 when unknown)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from avlab.engine.drafters.base import Drafts
+from avlab.engine.drafts import Drafts
 from avlab.engine.request import Finished, Request
 from avlab.engine.sampler import LogitRows
 from avlab.policies.base import Admission

@@ -12,7 +12,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from avlab.engine.drafters.base import Drafts
+from avlab.engine.drafts import Drafts
 from avlab.engine.native import native_for
 from avlab.engine.rows import argmax, draw, draw_rows, log_sum_exp, probabilities, where_true
 

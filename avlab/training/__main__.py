@@ -10,8 +10,9 @@ from pathlib import Path
 
 import torch
 
-from avlab.config import DEFAULT_TARGET, RunConfig
+from avlab.config import RunConfig
 from avlab.engine.build import SHIPPED_DRAFTER
+from avlab.engine.fetch import DEFAULT_TARGET
 from avlab.training.card import write_card
 from avlab.training.pipeline import Plan, in_parallel, record, train, write
 

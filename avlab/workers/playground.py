@@ -11,7 +11,7 @@ from avlab.wire import messages as m
 from avlab.workers.slots import tokens_frame
 
 if TYPE_CHECKING:  # importing these imports torch
-    from avlab.engine.drafters.base import Drafts
+    from avlab.engine.drafts import Drafts
     from avlab.engine.report import StepReport
     from avlab.engine.sampler import LogitRows
 

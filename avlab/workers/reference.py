@@ -26,8 +26,9 @@ def serve(order: Order) -> str:
     order.progress("starting torch", 0, 0)
     from avlab.engine.build import build
     from avlab.engine.checkpoint import CheckpointError
+    from avlab.workers.building import build_settings
 
-    built = build(config, order.progress)
+    built = build(build_settings(config), order.progress)
     engine, costs = built.engine, built.costs
     order.outbox.put(
         m.Hello(

@@ -9,7 +9,7 @@ from avlab.speculation.sampling import residual, target_distribution
 from avlab.wire import messages as m
 
 if TYPE_CHECKING:  # importing these imports torch
-    from avlab.engine.drafters.base import Drafts
+    from avlab.engine.drafts import Drafts
     from avlab.engine.report import StepReport
     from avlab.engine.sampler import LogitRows
 

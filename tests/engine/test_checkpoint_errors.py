@@ -14,6 +14,7 @@ from avlab.engine.checkpoint import CheckpointError, read_config, weights_hash
 from avlab.engine.drafters.block import BlockDrafter
 from avlab.engine.drafters.llama import LlamaDrafter
 from avlab.engine.target import Target
+from avlab.workers.building import build_settings
 
 
 def one_sentence(error) -> str:
@@ -245,7 +246,8 @@ def test_a_draft_model_of_a_shorter_context(target, tmp_path):
 
 
 def choose(target, **settings):
-    return choose_drafter(RunConfig.make(target=str(target), **settings), target)
+    kind, *chosen = choose_drafter(RunConfig.make(target=str(target), **settings).drafter, target)
+    return kind and kind.name, *chosen
 
 
 def test_the_drafter_is_chosen_by_what_its_folder_holds(target, tmp_path):
@@ -254,7 +256,7 @@ def test_the_drafter_is_chosen_by_what_its_folder_holds(target, tmp_path):
     (tmp_path / "empty").mkdir()
     assert choose(target, drafter=str(block)) == ("block", block, None)
     assert choose(target, drafter=str(llama)) == ("llama", llama, None)
-    assert choose(target, drafter="none", policy="none") == ("none", None, None)
+    assert choose(target, drafter="none", policy="none") == (None, None, None)
     for folder in (tmp_path / "empty", tmp_path / "nowhere"):
         with pytest.raises(CheckpointError, match=r"neither drafter.json nor config.json: --drafter takes"):
             choose(target, drafter=str(folder))
@@ -265,7 +267,7 @@ def test_the_shipped_drafter_is_left_out_where_it_does_not_fit(target, tmp_path,
     shipped = write_block_drafter(tmp_path / "shipped", other)
     monkeypatch.setattr("avlab.engine.build.SHIPPED_DRAFTER", shipped)
     kind, folder, note = choose(target)
-    assert (kind, folder) == ("none", None) and "does not fit target: serving without one" in note
+    assert (kind, folder) == (None, None) and "does not fit target: serving without one" in note
     assert choose(other) == ("block", shipped, None)
 
 
@@ -283,7 +285,7 @@ def monkeypatched_build(config):
     """build() with a stand-in for the tokenizer, which these folders do not have."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("avlab.engine.build.Text", lambda folder: None)
-        return build(config)
+        return build(build_settings(config))
 
 
 assert LLAMA["num_attention_heads"] == 4  # what "heads that cannot share" says

@@ -7,7 +7,7 @@ import pytest
 import torch
 from tiny_models import LLAMA, make_engine, serve, write_block_drafter, write_llama
 
-from avlab.engine.drafters.base import Drafts
+from avlab.engine.drafts import Drafts
 from avlab.engine.engine import Engine, EngineConfig
 from avlab.engine.plan import plan_step
 from avlab.engine.request import Request

@@ -6,8 +6,8 @@ import torch
 from scipy import stats
 
 from avlab.engine import noise, rows
-from avlab.engine.drafters.base import Drafts, DraftVocabulary
 from avlab.engine.drafters.draws import Draws
+from avlab.engine.drafts import Drafts, DraftVocabulary
 from avlab.engine.sampler import LogitRows, SamplingError, SamplingParameters, nucleus, speculative_sample
 from avlab.speculation import sampling
 from avlab.speculation.features import Features, max_log_odds

@@ -8,9 +8,8 @@ import zipfile
 
 import pytest
 
-from avlab.config import DEFAULT_TARGET
 from avlab.engine import fetch
-from avlab.engine.fetch import FetchError, Source
+from avlab.engine.fetch import DEFAULT_TARGET, FetchError, Source
 
 MEMBER = "pack/model.gguf"
 

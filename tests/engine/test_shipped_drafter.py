@@ -35,8 +35,8 @@ def target():
 
 @pytest.mark.model
 def test_it_serves_the_default_target(target):
-    kind, folder, note = choose_drafter(RunConfig.make(), target.folder)
-    assert (kind, folder, note) == ("block", SHIPPED_DRAFTER, None)
+    kind, folder, note = choose_drafter(RunConfig.make().drafter, target.folder)
+    assert (kind.name, folder, note) == ("block", SHIPPED_DRAFTER, None)
     text, drafter = Text(target.folder), BlockDrafter(SHIPPED_DRAFTER, target)
     prompts = [text.encode([{"role": "user", "content": question}]) for question in QUESTIONS]
 

@@ -122,7 +122,7 @@ def distributions(admitted, depth):
     """Of the first request, drafts and logits over ten tokens, of which token 7 is the likeliest."""
     import torch  # late: a worker that nobody observes starts without it
 
-    from avlab.engine.drafters.base import Drafts
+    from avlab.engine.drafts import Drafts
     from avlab.engine.sampler import LogitRows
 
     logits = torch.log1p(torch.arange(10.0) % 8).repeat(admitted[0] + 1, 1)

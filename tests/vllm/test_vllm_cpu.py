@@ -16,8 +16,7 @@ import psutil
 import pytest
 from vllm_environment import PYTHON, child_environment, needs_vllm
 
-from avlab.config import DEFAULT_TARGET
-from avlab.engine.fetch import target_folder
+from avlab.engine.fetch import DEFAULT_TARGET, target_folder
 from avlab.lab.lab import Lab
 from avlab.vllm.doctor.running import examine_running
 from avlab.vllm.metrics import read

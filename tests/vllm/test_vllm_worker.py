@@ -12,8 +12,8 @@ import pytest
 from tiny_models import write_llama
 from vllm_environment import PYTHON, child_environment, needs_vllm
 
-from avlab.config import DEFAULT_TARGET, ConfigError
-from avlab.engine.fetch import target_folder
+from avlab.config import ConfigError
+from avlab.engine.fetch import DEFAULT_TARGET, target_folder
 from avlab.kinds import VLLM_PYTHON
 from avlab.lab.lab import Lab
 from avlab.store import queries

@@ -12,8 +12,9 @@ from avlab.bias.audit.shared_drafter import SharedDrafter, WatchedDrafter
 from avlab.bias.audit.shared_target import SCRATCH, SharedTarget
 from avlab.bias.auditing import Fit, fit
 from avlab.bias.exact import first_token, first_token_by_shared_noise, total_variation
-from avlab.engine.drafters.base import DraftInput, Drafts
+from avlab.engine.drafters.base import DraftInput
 from avlab.engine.drafters.block import BlockDrafter
+from avlab.engine.drafts import Drafts
 from avlab.engine.engine import Engine, EngineConfig
 from avlab.engine.plan import COLDEST
 from avlab.engine.report import Observer

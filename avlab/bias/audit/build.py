@@ -21,8 +21,8 @@ def load(
     import torch
 
     folder, device = target_folder(config.target), choose_device(config.device)
-    form, drafter_folder, _ = choose_drafter(config, folder)
-    if form != "block" or drafter_folder is None:
+    kind, drafter_folder, _ = choose_drafter(config.drafter, folder)
+    if kind is None or kind.name != "block" or drafter_folder is None:
         raise AuditError(
             "An audit needs a block drafter that fits the target: leave --drafter at default with the default "
             "target, or give the folder of one."

@@ -9,8 +9,8 @@ import numpy as np
 
 from avlab.bias.audit.audit import Audit
 from avlab.bias.audit.rules import PREDICTORS, parse, scores
-from avlab.engine.drafters.base import Drafts
 from avlab.engine.drafters.block import HEAD, BlockDrafter
+from avlab.engine.drafts import Drafts
 from avlab.engine.report import StepReport
 from avlab.engine.sampler import LogitRows
 from avlab.engine.target import Target

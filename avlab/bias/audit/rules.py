@@ -15,8 +15,8 @@ from avlab.bias.admission_rules import by_cost
 from avlab.bias.audit.shared_drafter import WatchedDrafter
 from avlab.bias.audit.shared_rows import SharedDrafts
 from avlab.engine import noise
-from avlab.engine.drafters.base import Drafts
 from avlab.engine.drafters.block import HEAD
+from avlab.engine.drafts import Drafts
 from avlab.engine.engine import Engine
 from avlab.policies.arm import Arm, PolicyError, Unknown
 from avlab.policies.base import Admission

@@ -6,9 +6,10 @@ from torch import Tensor
 
 from avlab.bias.audit.shared_rows import SharedDrafts, SharedDraws, SharedRows
 from avlab.bias.audit.shared_target import KEPT, SCRATCH, SharedTarget
-from avlab.engine.drafters.base import Drafter, DraftInput, Drafts
+from avlab.engine.drafters.base import Drafter, DraftInput
 from avlab.engine.drafters.block import HEAD, BlockDrafter
 from avlab.engine.drafters.draws import AT_THE_DRAW
+from avlab.engine.drafts import Drafts
 from avlab.engine.rows import log_sum_exp
 
 Key = tuple[int, int, int]  # start, newest token, depth: what a parallel pass depends on behind one prompt

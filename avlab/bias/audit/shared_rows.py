@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from avlab.engine.drafters.base import Drafts, DraftVocabulary
 from avlab.engine.drafters.draws import AT_THE_DRAW, Draws
+from avlab.engine.drafts import Drafts, DraftVocabulary
 from avlab.engine.rows import draw, draw_rows, log_sum_exp, probabilities, where_true
 from avlab.engine.sampler import TOGETHER, LogitRows, SamplingParameters, excess
 from avlab.speculation.features import Features

@@ -10,7 +10,8 @@ from avlab.bias.audit.audit import step_costs
 from avlab.bias.audit.rules import AuditError, AuditRule, install
 from avlab.bias.audit.shared_drafter import WatchedDrafter
 from avlab.bias.texts import Texts, repetition
-from avlab.engine.drafters.base import Drafter, Drafts
+from avlab.engine.drafters.base import Drafter
+from avlab.engine.drafts import Drafts
 from avlab.engine.engine import Engine, EngineConfig
 from avlab.engine.report import StepReport
 from avlab.engine.request import Request

@@ -1,14 +1,17 @@
 """What the engine asks of a drafter, whatever it is made of."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
-import numpy as np
-import torch
 from torch import Tensor
 
 from avlab.engine.cache import KVCache
-from avlab.speculation.features import DEFAULT_FEATURES, FEATURES, Features
+from avlab.engine.checkpoint import CheckpointError, ModelConfig
+from avlab.engine.drafts import Drafts
+from avlab.engine.target import Target
+from avlab.speculation.features import DEFAULT_FEATURES, FEATURES
 
 
 @dataclass(slots=True)
@@ -31,50 +34,6 @@ class DraftInput:
     history: list[list[int]]
 
 
-@dataclass(slots=True)
-class Drafts:
-    """tokens: [B, depth]. draft_probs: the draft distributions over the draft vocabulary, [B, depth, Q], or None where
-    every draft is certain (greedy drafting, drafters without logits). vocabulary: [Q] target token ids of
-    the columns, or None where they are the target's own. features: of [B, depth] slots; `widen` makes them [B, K].
-    """
-
-    tokens: Tensor
-    draft_probs: Tensor | None
-    vocabulary: "DraftVocabulary | None"
-    features: Features
-    feature_ms: float = 0.0
-
-    def over(self, V: int, request: int = 0) -> np.ndarray:
-        """A request's draft distributions over the target's V tokens, [depth, V] float64; one-hot where certain."""
-        tokens = self.tokens[request].cpu().numpy()
-        q, position = np.zeros((len(tokens), V)), torch.arange(len(tokens), device=self.tokens.device)
-        rows = self.probs_at(torch.full_like(position, request), position)
-        if rows is None:
-            q[np.arange(len(tokens)), tokens] = 1.0
-        else:
-            ids = slice(None) if self.vocabulary is None else self.vocabulary.ids.cpu().numpy()
-            q[:, ids] = rows.double().cpu().numpy()
-        return q
-
-    def probs_at(self, request: Tensor, position: Tensor) -> Tensor | None:
-        """The distributions [M, Q] behind these drafts, (request, position) [M] each; None where all are certain."""
-        return None if self.draft_probs is None else self.draft_probs[request, position]
-
-    def probability(self, request: Tensor, position: Tensor, token: Tensor) -> Tensor:
-        """q of the tokens drawn there, [M]; 1 where drafts are certain."""
-        if self.draft_probs is None:
-            return torch.ones(len(token), device=token.device)
-        return self.draft_probs[request, position, self._column(token)]
-
-    def _column(self, token: Tensor) -> Tensor:
-        return token if self.vocabulary is None else self.vocabulary.column[token]
-
-    def widen(self, K: int) -> "Drafts":
-        """These drafts with features of [B, K] slots, nan behind what was drafted."""
-        self.features = self.features.widen(K)
-        return self
-
-
 def features_given(wanted: tuple[str, ...], own: tuple[str, ...] = ()) -> tuple[str, ...]:
     """The features that a drafter with logits gives: of those wanted, and of what policies read.
 
@@ -82,15 +41,6 @@ def features_given(wanted: tuple[str, ...], own: tuple[str, ...] = ()) -> tuple[
     """
     asked = tuple(dict.fromkeys((*DEFAULT_FEATURES, *wanted)))
     return (*(name for name in asked if FEATURES[name].of_row), *(name for name in asked if name in own))
-
-
-class DraftVocabulary:
-    """The target tokens a drafter can propose. ids: [Q] rising target ids."""
-
-    def __init__(self, ids: Tensor, target_vocabulary: int):
-        self.ids = ids
-        self.column = torch.full((target_vocabulary,), -1, dtype=torch.long, device=ids.device)
-        self.column[ids] = torch.arange(len(ids), device=ids.device)
 
 
 class Drafter(Protocol):
@@ -113,3 +63,59 @@ class Drafter(Protocol):
     def forget(self, slot: int) -> None:
         """The request in this slot has ended."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterContext:
+    """What a drafter is made from.
+
+    folder: where its weights are. requests: how many it drafts for at once, numbered from 0. K: the most positions to
+    draft. head: whether its confidence head is on, where it has one. features: those wanted beside what policies read.
+    """
+
+    folder: Path
+    target: Target
+    requests: int
+    K: int
+    head: bool = True
+    features: tuple[str, ...] = DEFAULT_FEATURES
+
+
+def fits_any(folder: Path, target: ModelConfig) -> bool:
+    """For kinds whose folder alone does not say which targets they are for."""
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterKind:
+    """A way to draft; a new one is a module of this package that registers its kind.
+
+    title: what `--drafter` names, for sentences. marker: the file by which its folder is known. make: the drafter;
+    raises CheckpointError. fits: whether the drafter of a folder is for this target.
+    """
+
+    name: str
+    title: str
+    marker: str
+    make: Callable[[DrafterContext], Drafter]
+    fits: Callable[[Path, ModelConfig], bool] = fits_any
+
+
+_kinds: dict[str, DrafterKind] = {}
+
+
+def register(kind: DrafterKind) -> None:
+    """Make a kind of drafter known."""
+    _kinds[kind.name] = kind
+
+
+def kind_of(folder: Path) -> DrafterKind:
+    """The kind of drafter that a folder holds; the first by name where it holds several. Raises CheckpointError."""
+    kinds = [_kinds[name] for name in sorted(_kinds)]
+    for kind in kinds:
+        if (folder / kind.marker).is_file():
+            return kind
+    markers, titles = (" nor ".join(kind.marker for kind in kinds), ", ".join(kind.title for kind in kinds))
+    raise CheckpointError(
+        f"{folder} holds neither {markers}: --drafter takes a folder with {titles}, or default, or none."
+    )

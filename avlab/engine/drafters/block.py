@@ -16,9 +16,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from avlab.engine.cache import KVCache
-from avlab.engine.checkpoint import CheckpointError, Weights, read_json
-from avlab.engine.drafters.base import DraftInput, Drafts, DraftVocabulary, features_given
+from avlab.engine.checkpoint import CheckpointError, ModelConfig, Weights, read_json
+from avlab.engine.drafters.base import DrafterContext, DrafterKind, DraftInput, features_given, register
 from avlab.engine.drafters.draws import Draws, needs_weights, row_features
+from avlab.engine.drafts import Drafts, DraftVocabulary
 from avlab.engine.linear import Linear
 from avlab.engine.native import Native
 from avlab.engine.target import Layer, Stack, Target, rms_norm
@@ -198,6 +199,17 @@ class BlockDrafter:
         """Nothing of a request outlives its slot."""
 
 
+def fits(folder: Path, target: ModelConfig) -> bool:
+    """Whether the drafter in this folder was made for targets of this shape. Raises CheckpointError."""
+    card = read_card(folder)
+    return (card["hidden"], card["target_vocabulary"]) == (target.hidden, target.vocabulary)
+
+
+def make(context: DrafterContext) -> BlockDrafter:
+    """The drafter of a folder; its K positions were trained. Raises CheckpointError."""
+    return BlockDrafter(context.folder, context.target, context.K, context.head, context.features)
+
+
 def read_card(folder: Path) -> dict:
     """A drafter's description, drafter.json. Raises CheckpointError for a missing or foreign file."""
     card = read_json(folder / "drafter.json")
@@ -232,3 +244,6 @@ def read_drafter(folder: Path) -> tuple[Weights, dict]:
     except SafetensorError as error:
         raise CheckpointError(f"{path} is truncated or not a safetensors file ({error}).") from None
     return tensors, card
+
+
+register(DrafterKind("block", "a block drafter", "drafter.json", make, fits))

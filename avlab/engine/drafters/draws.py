@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from avlab.engine.drafters.base import Drafts, DraftVocabulary
+from avlab.engine.drafts import Drafts, DraftVocabulary
 from avlab.engine.native import native_for
 from avlab.engine.rows import argmax, draw
 from avlab.speculation.features import FEATURES, Features, log_odds_of_maximum

@@ -5,8 +5,9 @@ from pathlib import Path
 import torch
 
 from avlab.engine.checkpoint import CheckpointError
-from avlab.engine.drafters.base import DraftInput, Drafts, features_given
+from avlab.engine.drafters.base import DrafterContext, DrafterKind, DraftInput, features_given, register
 from avlab.engine.drafters.draws import Draws
+from avlab.engine.drafts import Drafts
 from avlab.engine.target import Target
 from avlab.speculation.features import DEFAULT_FEATURES
 
@@ -18,9 +19,17 @@ class LlamaDrafter:
     state_layers: tuple[int, ...] = ()
 
     def __init__(
-        self, folder: Path, target: Target, slots: int, K: int, features: tuple[str, ...] = DEFAULT_FEATURES
+        self,
+        folder: Path,
+        target: Target,
+        requests: int,
+        K: int,
+        features: tuple[str, ...] = DEFAULT_FEATURES,
     ):
-        """features: those wanted beside what policies read."""
+        """requests: served at once. features: those wanted beside what policies read.
+
+        Raises CheckpointError where the model does not fit the target.
+        """
         self.features = features_given(features)
         self.model, self.K = Target(folder, target.dtype, target.device, target.length), K
         if self.model.config.vocabulary != target.config.vocabulary:
@@ -33,8 +42,8 @@ class LlamaDrafter:
                 f"The draft model in {folder} holds {self.model.length} positions, the target {target.length}: "
                 f"lower --max-model-len to {self.model.length}."
             )
-        self.cache = self.model.new_cache(slots)
-        self.known = [0] * slots  # tokens of each slot's request whose keys and values are right
+        self.cache = self.model.new_cache(requests)
+        self.known = [0] * requests  # tokens of each slot's request whose keys and values are right
 
     @torch.inference_mode()
     def propose(self, inputs: DraftInput, depth: int) -> Drafts:
@@ -58,3 +67,11 @@ class LlamaDrafter:
 
     def forget(self, slot: int) -> None:
         self.known[slot] = 0
+
+
+def make(context: DrafterContext) -> LlamaDrafter:
+    """The draft model of a folder. Raises CheckpointError."""
+    return LlamaDrafter(context.folder, context.target, context.requests, context.K, context.features)
+
+
+register(DrafterKind("llama", "a small Llama of the target's vocabulary", "config.json", make))
