@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from avlab.engine.native import native_for
+from avlab.engine.native import Packed, native_for
 
 # the overloads themselves: finding one by its arguments costs more than a small product's dispatch
 PACKS = torch.backends.mkldnn.is_available()
@@ -44,6 +44,11 @@ class Linear:
             del self.weight
         elif self.packed:
             self.weight = torch.ops.mkldnn._reorder_linear_weight(self.weight, 32)
+
+    @property
+    def native_weight(self) -> Packed:
+        """Weight and bias for native operations. Only where native products serve."""
+        return Packed(self.blocks, self.bias)
 
     def __call__(self, x: Tensor) -> Tensor:
         return self._finished(x, "none", None)

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from avlab.engine.cache import Batch, Group, KVCache
 from avlab.engine.checkpoint import ModelConfig, Weights, read_config, read_weights
 from avlab.engine.linear import Linear
-from avlab.engine.native import HEAD_SIZES, Native, native_for
+from avlab.engine.native import HEAD_SIZES, Layers, Native, native_for
 from avlab.engine.sampler import LogitRows
 
 NARROW = 8  # rows a request up to which native attention beats two batched products (measured)
@@ -170,12 +170,21 @@ class Stack:
         if self.native and self.most_rows:
             rows = [layer.tensors() + [k, v] for layer, k, v in zip(layers, keys, values, strict=True)]
             pointers = [[0 if t is None else t.data_ptr() for t in row] for row in rows]
-            self.pointers = torch.tensor(pointers, dtype=torch.long)
+            KV, length, D = keys[0].shape[1:]
+            self.native_layers = Layers(
+                pointers=torch.tensor(pointers, dtype=torch.long),
+                heads=layers[0].out.in_features // D,
+                kv_heads=KV,
+                head_dim=D,
+                length=length,
+                intermediate=layers[0].gate.out_features,
+                norm_epsilon=layers[0].config.norm_epsilon,
+            )
 
     def __call__(self, x: Tensor, turn: Tensor, batch: Batch) -> Tensor:
         """x: [N, hidden], which may be overwritten -> [N, hidden]."""
         if self.native and len(x) <= self.most_rows and not batch.groups:
-            self.native.forward(self, x, turn, batch)
+            self.native.forward(self.native_layers, x, turn, batch)
             return x
         for layer, keys, values in zip(self.layers, self.keys, self.values, strict=True):
             x = layer(x, turn, keys, values, batch)

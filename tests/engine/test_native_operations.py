@@ -183,7 +183,16 @@ def test_a_block_drafters_recurrence(dtype, requests):
     native = native_for(dtype, CPU)
     weights = torch.empty(B, K, Q)
     columns, q, feature, states = native.recur(
-        base, drive, token_drive, carry, out, ids, newest, temperature, uniforms, weights
+        base,
+        drive,
+        token_drive,
+        carry.native_weight,
+        out.native_weight,
+        ids,
+        newest,
+        temperature,
+        uniforms,
+        weights,
     )
     draws, state, previous = (
         Draws(temperature, uniforms, list(FEATURES)),

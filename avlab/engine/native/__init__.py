@@ -16,18 +16,15 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from avlab.engine.cache import Batch
 from avlab.engine.fetch import cache_folder
-
-if TYPE_CHECKING:
-    from avlab.engine.linear import Linear
-    from avlab.engine.target import Stack
 
 SOURCES = sorted(path for path in Path(__file__).parent.iterdir() if path.suffix in (".cpp", ".h"))
 FLAGS = (
@@ -79,6 +76,30 @@ class _Recurrence(ctypes.Structure):
         *((name, _POINTER) for name in ("q", "weights", "features", "columns", "states")),
         *((name, _INTEGER) for name in ("B", "K", "Q", "M", "uniform_stride")),
     ]
+
+
+class Packed(NamedTuple):
+    """A weight as `Native.pack` lays it out, and its bias."""
+
+    blocks: Tensor
+    bias: Tensor | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layers:
+    """Decoder layers over their part of the cache, for one call of `Native.forward`.
+
+    pointers: [layers, 14] int64, addresses in the order of `Layer` in layers.h; whoever makes it keeps the tensors.
+    length: positions of a cache row.
+    """
+
+    pointers: Tensor
+    heads: int
+    kv_heads: int
+    head_dim: int
+    length: int
+    intermediate: int
+    norm_epsilon: float
 
 
 class Native:
@@ -147,16 +168,14 @@ class Native:
         self._call["rms_norm"](x.data_ptr(), weight.data_ptr(), out.data_ptr(), *x.shape, epsilon)
         return out
 
-    def forward(self, stack: Stack, x: Tensor, turn: Tensor, batch: Batch) -> None:
+    def forward(self, layers: Layers, x: Tensor, turn: Tensor, batch: Batch) -> None:
         """Layers one after another, in place, for a batch of narrow requests. x: [N, hidden]; turn: as for `rotate`."""
-        KV, length, D = stack.keys[0].shape[1:]
         tensors = (turn, batch.slot_of_row, batch.positions, batch.begins, batch.counts)
-        heads = stack.layers[0].out.in_features // D
-        places = _Places(*(t.data_ptr() for t in tensors), len(x), len(batch.begins), heads, KV, D, length)
-        intermediate, epsilon = stack.layers[0].gate.out_features, stack.layers[0].config.norm_epsilon
+        sizes = layers.heads, layers.kv_heads, layers.head_dim, layers.length
+        places = _Places(*(t.data_ptr() for t in tensors), len(x), len(batch.begins), *sizes)
         self._call["forward"](
-            stack.pointers.data_ptr(), len(stack.layers), x.data_ptr(), ctypes.addressof(places),
-            x.shape[1], intermediate, epsilon,
+            layers.pointers.data_ptr(), len(layers.pointers), x.data_ptr(), ctypes.addressof(places),
+            x.shape[1], layers.intermediate, layers.norm_epsilon,
         )  # fmt: skip
 
     def rotate(
@@ -210,8 +229,8 @@ class Native:
         base: Tensor,
         drive: Tensor,
         token_drive: Tensor,
-        carry: Linear,
-        out: Linear,
+        carry: Packed,
+        out: Packed,
         ids: Tensor,
         newest: Tensor,
         temperature: Tensor,
