@@ -11,14 +11,15 @@ import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
 from avlab.experiments.analysis import analyse
+from avlab.experiments.answers import ABAnswer, FrontierAnswer, Objective
 from avlab.experiments.frontier_analysis import analyse_frontier
 from avlab.experiments.plan import DESIGNS
 from avlab.experiments.words import (
     RATIO,
+    adjustment,
     blocks_of,
     counted,
     errors_together,
-    evening,
     requests,
     rounds,
     until,
@@ -84,15 +85,12 @@ for (const [id, figure] of Object.entries(JSON.parse(document.getElementById('fi
 Chart = tuple[str, str, go.Figure]  # title, what to read from it, figure
 
 
-Objective = tuple[str, float] | None  # a measure of what users see, and its limit in ms: `words.best_within`
-
-
-def write_report(con: duckdb.DuckDBPyConnection, run: str, path: Path, slo: Objective = None) -> None:
+def write_report(con: duckdb.DuckDBPyConnection, run: str, path: Path, slo: Objective | None = None) -> None:
     """Write the report of a run to a new file. Raises UnknownRun, and FileError where it cannot be written."""
     write_new(path, lambda: report(con, run, slo))
 
 
-def report(con: duckdb.DuckDBPyConnection, run: str, slo: Objective = None) -> str:
+def report(con: duckdb.DuckDBPyConnection, run: str, slo: Objective | None = None) -> str:
     """The HTML of a run; slo: within which its A/B or frontier names the best arm. Raises UnknownRun."""
     about = queries.describe(con, run)
     feed = Feed(run)
@@ -122,7 +120,7 @@ def report(con: duckdb.DuckDBPyConnection, run: str, slo: Objective = None) -> s
 
 
 def _experiment(
-    con: duckdb.DuckDBPyConnection, run: str, slo: Objective
+    con: duckdb.DuckDBPyConnection, run: str, slo: Objective | None
 ) -> tuple[list[str], list[Chart]] | None:
     """What an A/B or a frontier says, and its charts; None for a run that has neither."""
     if run in queries.experiment_runs(con):
@@ -132,25 +130,25 @@ def _experiment(
     return None
 
 
-def _ab(answer: Mapping[str, Any]) -> tuple[list[str], list[Chart]]:
-    plan = answer["plan"]
-    first, *others = map(html.escape, answer["verdicts"])
+def _ab(answer: ABAnswer) -> tuple[list[str], list[Chart]]:
+    plan = answer.plan
+    first, *others = map(html.escape, answer.verdicts)
     plan_text = (
-        f"{plan['design']}: {DESIGNS[plan['design']]} {answer['rounds']} of {rounds(plan['rounds'])}, "
-        f"{blocks_of(plan)}, {requests(plan['concurrency'])} under way, order of arms drawn with seed {plan['seed']}."
+        f"{plan.design}: {DESIGNS[plan.design]} {answer.rounds} of {rounds(plan.rounds)}, "
+        f"{blocks_of(plan)}, {requests(plan.concurrency)} under way, order of arms drawn with seed {plan.seed}."
     )
-    intervals = " ".join(filter(None, (evening(answer), errors_together(answer), until(answer))))
+    intervals = " ".join(filter(None, (adjustment(answer), errors_together(answer), until(answer))))
     parts = [
         f"<p class='verdict'>{first}</p>",
         *(f"<p>{sentence}</p>" for sentence in others),
-        *(f"<p class='why'>{html.escape(reason['text'])}</p>" for reason in answer["why"]),
+        *(f"<p class='why'>{html.escape(reason.text)}</p>" for reason in answer.why),
         _table(ab.table(answer)),
         f"<p class='quiet'>{html.escape(intervals)}</p>",
         f"<p class='quiet'>{html.escape(plan_text)}</p>",
         "<h2>Ledger</h2>",
         _table(ab.ledger_table(answer), digits=0),
     ]
-    title = f"Ratio to {plan['baseline']}, round by round"
+    title = f"Ratio to {plan.baseline}, round by round"
     reading = "Line: estimate so far. Band: 95 %, at all rounds at once. Dots: single rounds."
     return parts, [
         (title, reading, ab.ratios(answer)),
@@ -159,25 +157,25 @@ def _ab(answer: Mapping[str, Any]) -> tuple[list[str], list[Chart]]:
     ]
 
 
-def _frontier(answer: Mapping[str, Any]) -> tuple[list[str], list[Chart]]:
-    parts = [f"<p>{html.escape(sentence)}</p>" for sentence in answer["sentences"]]
-    plan = answer["plan"]
+def _frontier(answer: FrontierAnswer) -> tuple[list[str], list[Chart]]:
+    parts = [f"<p>{html.escape(sentence)}</p>" for sentence in answer.sentences]
+    plan = answer.plan
     plan_text = (
-        f"{plan['design']}: {DESIGNS[plan['design']]} {counted(answer['repeats'], 'whole repeat')} of "
-        f"{len(plan['arms'])} cells (an arm under a load), in an order drawn with seed {plan['seed']}; "
-        f"{blocks_of(plan)}; adaptive arms learn for {counted(plan['learn'], 'step')} first; "
-        f"{counted(len(answer['runs']), 'run')}."
+        f"{plan.design}: {DESIGNS[plan.design]} {counted(answer.repeats, 'whole repeat')} of "
+        f"{len(plan.arms)} cells (an arm under a load), in an order drawn with seed {plan.seed}; "
+        f"{blocks_of(plan)}; adaptive arms learn for {counted(plan.learn, 'step')} first; "
+        f"{counted(len(answer.runs), 'run')}."
     )
     parts += [
-        _table(frontier.table(answer["points"])),
+        _table(frontier.table(answer.points)),
         f"<p class='quiet'>{html.escape(plan_text)}</p>",
         "<h2>Ledger, per 1,000 output tokens</h2>",
-        _table(frontier.ledger_table(answer["points"]), digits=0),
+        _table(frontier.ledger_table(answer.points), digits=0),
     ]
     reading = (
         "Up and to the right is better; faint points are dominated. Bars: 95 % over repeats, from three on."
     )
-    return parts, [("Throughput against interactivity", reading, frontier.frontier(answer["points"]))]
+    return parts, [("Throughput against interactivity", reading, frontier.frontier(answer.points))]
 
 
 def _serving(con: duckdb.DuckDBPyConnection, feed: Feed, K: int) -> list[Chart]:

@@ -4,6 +4,7 @@ import streamlit as st
 
 from avlab import formats
 from avlab.experiments.analysis import analyse
+from avlab.experiments.answers import ABAnswer
 from avlab.experiments.plan import DESIGNS
 from avlab.experiments.words import blocks_of, errors_together, ratios_explained, requests, until
 from avlab.figures import ab
@@ -38,30 +39,30 @@ def draw() -> None:
             return
         version = (shown.live, len(queries.rounds(con, shown.run)))  # only whole rounds count
         answer = host.feed(shown.run).as_of(("ab", slo), version, lambda: analyse(con, shown.run, slo))
-    plan = answer["plan"]
+    plan = answer.plan
     st.markdown(
-        f"**{plan['design']}** · {len(plan['arms'])} arms, {requests(plan['concurrency'])}, {blocks_of(plan)}",
-        help=DESIGNS[plan["design"]],
+        f"**{plan.design}** · {len(plan.arms)} arms, {requests(plan.concurrency)}, {blocks_of(plan)}",
+        help=DESIGNS[plan.design],
     )
     if shown.description["kind"] == VllmConfig.kind:
         st.caption(ENGINES if shown.description["config"]["engines"] else WITHIN)
     if shown.live:
         progress(answer)
-    if again := [arm for arm in plan["arms"] if "#" in arm]:
+    if again := [arm for arm in plan.arms if "#" in arm]:
         st.caption(ab_setup.again_means(again))
-    for place, sentence in enumerate(map(formats.unbroken, answer["verdicts"])):
+    for place, sentence in enumerate(map(formats.unbroken, answer.verdicts)):
         st.markdown(sentence if place else f"##### {sentence}")
-    for reason in answer["why"]:
-        st.warning(formats.unbroken(reason["text"]), icon=":material/troubleshoot:")
+    for reason in answer.why:
+        st.warning(formats.unbroken(reason.text), icon=":material/troubleshoot:")
     chart(
-        ab.ratios(answer), "ab-ratios", f"Ratio to {plan['baseline']}, round by round",
+        ab.ratios(answer), "ab-ratios", f"Ratio to {plan.baseline}, round by round",
         "Line: estimate so far. Band: where the true ratio lies, with 95 %, at all rounds at once: you may stop as "
         "soon as it leaves the dashed line. Dots: single rounds.",
     )  # fmt: skip
     st.dataframe(
         ab.table(answer),
         hide_index=True,
-        column_config=experiment_columns.COLUMNS | {f"× {plan['baseline']}": THREE_DIGITS},
+        column_config=experiment_columns.COLUMNS | {f"× {plan.baseline}": THREE_DIGITS},
         placeholder=formats.DASH,
     )
     if said := f"{errors_together(answer)} {until(answer)}".strip():
@@ -71,16 +72,16 @@ def draw() -> None:
     reasons(answer)
 
 
-def progress(answer: dict) -> None:
-    done, plan = answer["rounds"], answer["plan"]
-    learning = not done and not answer["dropped"] and plan["learn"]
+def progress(answer: ABAnswer) -> None:
+    done, plan = answer.rounds, answer.plan
+    learning = not done and not answer.dropped and plan.learn
     st.progress(
-        min(done / plan["rounds"], 1.0),
-        text=f"{done} of {plan['rounds']} rounds" + (" (adaptive arms learn first)" if learning else ""),
+        min(done / plan.rounds, 1.0),
+        text=f"{done} of {plan.rounds} rounds" + (" (adaptive arms learn first)" if learning else ""),
     )
 
 
-def reasons(answer: dict) -> None:
+def reasons(answer: ABAnswer) -> None:
     """Where the time goes, and what becomes of draft tokens, by arm."""
     left, right = st.columns(2)
     with left:
@@ -95,7 +96,7 @@ def reasons(answer: dict) -> None:
             "Drafting is paid for all three parts, verification for accepted and verified in vain.",
         )  # fmt: skip
     with st.expander("The ledger in numbers"):
-        whole = {arm: st.column_config.NumberColumn(format="%.0f") for arm in answer["plan"]["arms"]}
+        whole = {arm: st.column_config.NumberColumn(format="%.0f") for arm in answer.plan.arms}
         st.dataframe(
             ab.ledger_table(answer),
             hide_index=True,

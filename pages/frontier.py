@@ -3,8 +3,9 @@
 import streamlit as st
 
 from avlab import formats
+from avlab.experiments.answers import Point
 from avlab.experiments.frontier_analysis import analyse_frontier
-from avlab.experiments.published import PUBLISHED, read_frontier, scaled, shared_loads
+from avlab.experiments.published import PUBLISHED, PublishedPoint, read_frontier, scaled, shared_loads
 from avlab.experiments.words import requests
 from avlab.figures import frontier
 from avlab.store import queries
@@ -30,7 +31,7 @@ if shown.run not in measured and not shown.live:
     end()
 
 slo = experiment_columns.objective()
-published: list[dict] = []
+published: list[PublishedPoint] = []
 overlay = st.selectbox("Lay over it", [NONE, SHIPPED, OWN], key="overlay", bind="query-params")
 if overlay == SHIPPED:
     published = read_frontier(PUBLISHED.read_text(encoding="utf-8"))
@@ -41,13 +42,13 @@ elif overlay == OWN:
             published = read_frontier(file.getvalue().decode("utf-8", "replace"))
 
 
-def laid(points: list[dict]) -> tuple[list[dict], bool, str]:
+def laid(points: list[Point]) -> tuple[list[PublishedPoint], bool, str]:
     """The published frontier as it is drawn over these points, whether on log axes, and what to read from it."""
     if not published:
         return [], False, ""
     shared = shared_loads(published, points)
     if not shared:
-        loads = ", ".join(str(load) for load in sorted({p["load"] for p in published if p["arm"] == "none"}))
+        loads = ", ".join(str(load) for load in sorted({p.load for p in published if p.arm == "none"}))
         st.caption(
             "The published frontier is not drawn: it is scaled by the arm none at a load that both have, and none was "
             f"not measured here with {loads} requests."
@@ -82,22 +83,22 @@ def draw() -> None:
         answer = host.feed(shown.run).as_of(
             ("frontier", slo), version, lambda: analyse_frontier(con, shown.run, slo)
         )
-    points, plan = answer["points"], answer["plan"]
-    done, planned = answer["cells"][0], answer["planned"]
+    points, plan = answer.points, answer.plan
+    done, planned = answer.cells[0], answer.planned
     if not shown.live:
         more = ": the same form goes on from there" if done < planned else ""
-        st.caption(f"{answer['state'].capitalize()}, with {done} of {planned} cells measured{more}.")
+        st.caption(f"{answer.state.capitalize()}, with {done} of {planned} cells measured{more}.")
     else:
-        learning = not done and plan["learn"]
+        learning = not done and plan.learn
         st.progress(
             min(done / planned, 1.0),
             text=f"{done} of {planned} cells" + (" (adaptive arms learn first)" if learning else ""),
         )
-    if earlier := len(answer["runs"]) - 1:
+    if earlier := len(answer.runs) - 1:
         st.caption(
             f"It goes on from {earlier} earlier run{'s' if earlier > 1 else ''}, whose cells count too."
         )
-    st.markdown("\n".join(f"- {sentence}" for sentence in answer["sentences"]))
+    st.markdown("\n".join(f"- {sentence}" for sentence in answer.sentences))
     over, logarithmic, at = laid(points)
     chart(
         frontier.frontier(points, over, logarithmic, shown.live), "frontier-cells", "Throughput against interactivity",

@@ -12,7 +12,9 @@ import duckdb
 import numpy as np
 
 from avlab.speculation.saving import saved_ms
-from avlab.store.runs import DELETED, plain, rows
+from avlab.store.experiment_rows import BlockRate, RecordedPlan, Round, ServedLedger, UserTimes
+from avlab.store.plain import plain
+from avlab.store.runs import DELETED, rows
 from avlab.store.traces import cost_profile
 
 # Counted blocks: block, arm, round, their time, and when the next block began (null for the last).
@@ -32,10 +34,10 @@ FINISHED = _BLOCKS + (
 )
 
 
-def experiment(con: duckdb.DuckDBPyConnection, run: str) -> dict | None:
-    """The plan of a run's A/B as it was asked for, and when it began (time, step); None where a run has none."""
+def experiment(con: duckdb.DuckDBPyConnection, run: str) -> RecordedPlan | None:
+    """The plan of a run's A/B or frontier; None where a run has none."""
     found = rows(con, "SELECT * EXCLUDE (run) FROM experiments WHERE run = $run::UUID", {"run": run})
-    return plain(found[0] | {"arms": json.loads(found[0]["arms"])}) if found else None
+    return RecordedPlan(**plain(found[0] | {"arms": json.loads(found[0]["arms"])})) if found else None
 
 
 def experiment_runs(con: duckdb.DuckDBPyConnection, frontier: bool = False) -> list[str]:
@@ -47,10 +49,10 @@ def experiment_runs(con: duckdb.DuckDBPyConnection, frontier: bool = False) -> l
     return [run for (run,) in con.execute(sql, {"frontier": frontier}).fetchall()]
 
 
-def rounds(con: duckdb.DuckDBPyConnection, run: str) -> list[dict]:
-    """The rounds that are over, in order: round, kept, reason, time, step."""
+def rounds(con: duckdb.DuckDBPyConnection, run: str) -> list[Round]:
+    """The rounds that are over, in order."""
     sql = 'SELECT "round", kept, reason, time, step FROM rounds WHERE run = $run::UUID ORDER BY "round"'
-    return plain(rows(con, sql, {"run": run}))
+    return [Round(**row) for row in plain(rows(con, sql, {"run": run}))]
 
 
 def unfinished_round(con: duckdb.DuckDBPyConnection, run: str) -> int | None:
@@ -68,12 +70,9 @@ def finished_blocks(con: duckdb.DuckDBPyConnection, run: str) -> int:
     return con.execute(sql, [run]).fetchall()[0][0]
 
 
-def block_rates(con: duckdb.DuckDBPyConnection, run: str, counted: str = KEPT) -> list[dict]:
-    """Counted blocks in order: block, arm, round, tokens, seconds (from its beginning to its last step), steps,
-    emitting, tokens_per_s, interactivity (median tokens/s of a request within it); and prompt_tokens computed in it,
-    the steps that did (prompt_steps), and how long these took (prompt_seconds).
-    """
-    return plain(
+def block_rates(con: duckdb.DuckDBPyConnection, run: str, counted: str = KEPT) -> list[BlockRate]:
+    """Counted blocks in order."""
+    found = plain(
         rows(
             con,
             f"""
@@ -98,15 +97,13 @@ def block_rates(con: duckdb.DuckDBPyConnection, run: str, counted: str = KEPT) -
             {"run": run},
         )
     )
+    return [BlockRate(run=run, **row) for row in found]
 
 
 def user_times(
     con: duckdb.DuckDBPyConnection, runs: str | Sequence[str], counted: str = KEPT
-) -> dict[str, dict]:
-    """By arm, what users saw within its blocks, of one run or of several together: interactivity (median tokens/s of a
-    request), p50_tpot_ms and p95_tpot_ms (time per output token, of the requests that tokens belong to), p50_ttft_ms
-    (time to first token, of the finished requests whose first token came in the arm's blocks; None without one).
-    """
+) -> dict[str, UserTimes]:
+    """By arm, what users saw within its blocks, of one run or of several together."""
     found = f"""
         WITH counted AS ({counted})
         SELECT arm, list(seconds / tokens) AS pace, list(tokens) AS weight
@@ -135,13 +132,13 @@ def user_times(
         order = np.argsort(pace)
         below = (np.cumsum(weight[order]) - weight[order] / 2) / weight.sum()
         p50, p95 = 1e3 * np.interp([0.5, 0.95], below, pace[order])
-        answer[arm] = {
-            "interactivity": statistics.median((1 / pace).tolist()),
-            "p50_tpot_ms": p50,
-            "p95_tpot_ms": p95,
-            "p50_ttft_ms": statistics.median(waits[arm]) if arm in waits else None,
-        }
-    return plain(answer)
+        answer[arm] = UserTimes(
+            interactivity=statistics.median((1 / pace).tolist()),
+            p50_tpot_ms=float(p50),
+            p95_tpot_ms=float(p95),
+            p50_ttft_ms=statistics.median(waits[arm]) if arm in waits else None,
+        )
+    return answer
 
 
 def _each(runs: str | Sequence[str]) -> Iterator[str]:
@@ -150,14 +147,8 @@ def _each(runs: str | Sequence[str]) -> Iterator[str]:
 
 def arm_ledger(
     con: duckdb.DuckDBPyConnection, runs: str | Sequence[str], counted: str = KEPT
-) -> dict[str, dict]:
-    """By arm, over its counted blocks in one run or in several together, per 1,000 output tokens: draft_ms, verify_ms,
-    sample_ms, decide_ms (None where the engine does not tell), other_ms (reporting, waiting and what is not told),
-    total_ms; scheduled, admitted, accepted, trimmed and rejected draft tokens; saved_ms, what verifying every draft
-    token would have cost more by the cost table; explored draft tokens and explored_ms, what they cost (None where no
-    step says). Beside them, as they are: tokens, steps, seconds, tokens_per_step, and expected_ms, measured_ms (means
-    of the steps that had an expectation).
-    """
+) -> dict[str, ServedLedger]:
+    """By arm, over its counted blocks in one run or in several together."""
     sql = f"""
         WITH counted AS ({counted})
         SELECT arm, target_tokens, list_sum(scheduled) AS scheduled, list_sum(admitted) AS admitted,
@@ -177,13 +168,13 @@ def arm_ledger(
     for run in _each(runs):
         verify = _verify_table(con, run)
         for block in block_rates(con, run, counted):
-            seconds[block["arm"]] = seconds.get(block["arm"], 0.0) + block["seconds"]
+            seconds[block.arm] = seconds.get(block.arm, 0.0) + block.seconds
         by_pass = rows(con, sql, {"run": run})
         for arm in {row["arm"] for row in by_pass}:
             mine = [row for row in by_pass if row["arm"] == arm]
             passes.setdefault(arm, []).extend(mine)
             saved[arm] = saved.get(arm, 0.0) + _saved(mine, verify)
-    return plain({arm: _entry(passes[arm], seconds[arm], saved[arm]) for arm in seconds})
+    return {arm: _entry(passes[arm], seconds[arm], saved[arm]) for arm in seconds}
 
 
 def _verify_table(con: duckdb.DuckDBPyConnection, run: str) -> np.ndarray:
@@ -207,7 +198,7 @@ def _saved(mine: list[dict], verify: np.ndarray) -> float:
     return float(saved_ms(verify, **columns) @ [row["steps"] for row in mine])
 
 
-def _entry(mine: list[dict], seconds: float, saved: float) -> dict:
+def _entry(mine: list[dict], seconds: float, saved: float) -> ServedLedger:
     def total(name: str) -> float:
         return float(sum(row[name] or 0 for row in mine))
 
@@ -219,25 +210,25 @@ def _entry(mine: list[dict], seconds: float, saved: float) -> dict:
     scheduled, admitted, accepted = drafts("scheduled"), drafts("admitted"), total("accepted")
 
     def told(name: str) -> float | None:
-        return per * total(name) if any(row[name] is not None for row in mine) else None
+        return plain(per * total(name)) if any(row[name] is not None for row in mine) else None
 
     parts = {name: told(name) for name in ("draft_ms", "verify_ms", "sample_ms", "decide_ms")}
-    return {
+    return ServedLedger(
         **parts,
-        "other_ms": per * seconds * 1e3 - sum(ms or 0.0 for ms in parts.values()),
-        "total_ms": per * seconds * 1e3,
-        "scheduled": per * scheduled,
-        "admitted": per * admitted,
-        "accepted": per * accepted,
-        "trimmed": per * (scheduled - admitted),
-        "rejected": per * (admitted - accepted),
-        "saved_ms": per * saved,
-        "explored": told("explored"),
-        "explored_ms": told("explored_ms"),
-        "tokens": int(tokens),
-        "steps": int(total("steps")),
-        "seconds": seconds,
-        "tokens_per_step": tokens / total("emitting") if total("emitting") else None,
-        "expected_ms": total("expected_ms") / expectations if expectations else None,
-        "measured_ms": total("measured_ms") / expectations if expectations else None,
-    }
+        other_ms=per * seconds * 1e3 - sum(ms or 0.0 for ms in parts.values()),
+        total_ms=per * seconds * 1e3,
+        scheduled=per * scheduled,
+        admitted=per * admitted,
+        accepted=per * accepted,
+        trimmed=per * (scheduled - admitted),
+        rejected=per * (admitted - accepted),
+        saved_ms=plain(per * saved),
+        explored=told("explored"),
+        explored_ms=told("explored_ms"),
+        tokens=int(tokens),
+        steps=int(total("steps")),
+        seconds=seconds,
+        tokens_per_step=tokens / total("emitting") if total("emitting") else None,
+        expected_ms=plain(total("expected_ms") / expectations) if expectations else None,
+        measured_ms=plain(total("measured_ms") / expectations) if expectations else None,
+    )

@@ -3,7 +3,8 @@
 import duckdb
 import msgspec
 
-from avlab.store.runs import plain, rows
+from avlab.store.plain import plain
+from avlab.store.runs import rows
 from avlab.wire.messages import Tokens
 
 

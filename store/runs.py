@@ -1,14 +1,13 @@
 """Which runs there are, and what one run is: its description and its blocks."""
 
 import json
-import math
 
 import duckdb
-import numpy as np
 
 from avlab.policies.arm import load_of, unlabelled
 from avlab.store.database import LAST_STATE
 from avlab.store.errors import UnknownRun
+from avlab.store.plain import plain
 from avlab.wire.messages import HEADLINE
 
 # by how requests ended: those served to their end, those that nobody could serve, those that a run's end cut off
@@ -23,17 +22,6 @@ UNHELD = """NOT EXISTS (
 )"""
 DELETED = "SELECT run FROM events WHERE origin = 'lab' AND kind IN ('deleted', 'restored') GROUP BY run "
 DELETED += "HAVING arg_max(kind, rowid) = 'deleted'"
-
-
-def plain(value):
-    """A value as JSON can hold it: NaN and infinities become None, arrays and tuples lists."""
-    if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | np.ndarray):
-        return [plain(item) for item in value]
-    if isinstance(value, np.generic):
-        return plain(value.item())
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def rows(con: duckdb.DuckDBPyConnection, sql: str, parameters: dict | None = None) -> list[dict]:

@@ -16,7 +16,7 @@ import duckdb
 from avlab.errors import cause
 from avlab.store.errors import StoreError
 from avlab.store.export import export_run
-from avlab.store.runs import plain
+from avlab.store.plain import plain
 from avlab.store.tables import TABLES
 
 MOST_ROWS = 1000

@@ -7,7 +7,8 @@ import numpy as np
 
 from avlab.policies.arm import arm_of
 from avlab.speculation.calibration import BINS, FIELDS, Scores, scores
-from avlab.store.runs import ENDINGS, UNHELD, blocks, describe, plain, rows
+from avlab.store.plain import plain
+from avlab.store.runs import ENDINGS, UNHELD, blocks, describe, rows
 from avlab.store.traces import events_since
 from avlab.store.watching import watched
 from avlab.wire.messages import HEADLINE

@@ -3,7 +3,8 @@
 import duckdb
 import pyarrow as pa
 
-from avlab.store.runs import plain, rows
+from avlab.store.plain import plain
+from avlab.store.runs import rows
 from avlab.store.traces import MAX_POINTS, bucket_width, last_step, table
 
 SUMS = (

@@ -52,7 +52,7 @@ class Product:
 
     def kept(self, run: str) -> int:
         """Rounds of a run's A/B that are whole."""
-        return sum(row["kept"] for row in self.query(queries.rounds, run))
+        return sum(row.kept for row in self.query(queries.rounds, run))
 
     def serve(
         self,

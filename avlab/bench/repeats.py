@@ -2,16 +2,22 @@
 with another within a repeat: what the machine does to both cancels.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from avlab.experiments import statistics
 from avlab.policies.arm import arm_of, load_of, unlabelled
+from avlab.store.experiment_rows import BlockRate
 
-MEASURED = ("tokens_per_s", "interactivity")
+
+class Rates(NamedTuple):
+    """Tokens/s of all requests together, and for one user."""
+
+    tokens_per_s: float
+    interactivity: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +28,11 @@ class Repeats:
     tokens_per_s: np.ndarray
     interactivity: np.ndarray
 
-    def point(self, arm: str) -> dict[str, float]:
+    def point(self, arm: str) -> Rates:
         """Geometric means of both over the repeats."""
         place = self.arms.index(arm)
-        return {name: float(np.exp(np.log(getattr(self, name)[place]).mean())) for name in MEASURED}
+        rows = self.tokens_per_s[place], self.interactivity[place]
+        return Rates(*(float(np.exp(np.log(row).mean())) for row in rows))
 
     @property
     def count(self) -> int:
@@ -51,23 +58,24 @@ class Gain(NamedTuple):
     over_rival: float
 
 
-def whole_repeats(blocks: Iterable[Mapping[str, Any]], arms: Sequence[str]) -> dict[int, Repeats]:
+def whole_repeats(blocks: Iterable[BlockRate], arms: Sequence[str]) -> dict[int, Repeats]:
     """By load, the repeats that have every one of these arms; a load without one is left out.
 
-    blocks: counted blocks with run, round, arm (a cell's label, such as "fixed:5@16") and what is measured.
+    blocks: the arm of each is a cell's label, such as "fixed:5@16".
     """
-    cells: dict[int, dict[tuple, dict[str, Mapping]]] = {}
+    cells: dict[int, dict[tuple[str, int], dict[str, BlockRate]]] = {}
     for block in blocks:
-        load = load_of(block["arm"])
-        if load and all(block[name] for name in MEASURED):
-            repeat = cells.setdefault(load, {}).setdefault((block["run"], block["round"]), {})
-            repeat[unlabelled(block["arm"])] = block
+        load = load_of(block.arm)
+        if load and block.tokens_per_s and block.interactivity:
+            repeat = cells.setdefault(load, {}).setdefault((block.run, block.round), {})
+            repeat[unlabelled(block.arm)] = block
     found = {}
     for load, repeats in sorted(cells.items()):
         whole = [repeat for repeat in repeats.values() if set(arms) <= set(repeat)]
         if whole:
-            values = {name: np.array([[r[arm][name] for r in whole] for arm in arms]) for name in MEASURED}
-            found[load] = Repeats(list(arms), **values)
+            throughput = np.array([[r[arm].tokens_per_s for r in whole] for arm in arms])
+            interactivity = np.array([[r[arm].interactivity for r in whole] for arm in arms])
+            found[load] = Repeats(list(arms), throughput, interactivity)
     return found
 
 

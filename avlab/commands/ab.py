@@ -3,15 +3,19 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Generic, TypeVar
 
 from avlab.commands import terminal, terminal_ab
-from avlab.commands.following import Answer, Interrupts, began, end, follow, opened
+from avlab.commands.following import Interrupts, began, end, follow, opened
 from avlab.commands.options import Settings, plain_settings, with_settings
 from avlab.config import ConfigError, RunConfig
 from avlab.errors import is_ours
+from avlab.experiments.answers import Objective
 from avlab.experiments.plan import DECIDED, DEFAULT_WASHOUT, ENGINE_BLOCK, Served, make_plan, notes
+from avlab.experiments.values import to_values
 from avlab.experiments.words import SLO_MEASURES, SloError, parse_slo
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,11 +86,11 @@ def compare(config: Served, asked: Comparison, as_json: bool) -> None:
         status = progress["status"]
         if began(served, progress) and (status["outcome"] != "failed" or progress["tally"]["steps"]):
             answer = served.ab(slo)
-            terminal.print_json(answer) if as_json else terminal_ab.show(answer)
+            terminal.print_json(to_values(answer)) if as_json else terminal_ab.show(answer)
         end(status, interrupts)
 
 
-def objective(text: str | None) -> tuple[str, float] | None:
+def objective(text: str | None) -> Objective | None:
     """What --slo says. Raises ConfigError."""
     try:
         return parse_slo(text) if text else None
@@ -94,7 +98,7 @@ def objective(text: str | None) -> tuple[str, float] | None:
         raise ConfigError([str(error)]) from None
 
 
-class Watch:
+class Watch(Generic[T]):
     """An experiment as it stands, asked anew now and then; None before it has begun.
 
     Asking takes time from the worker, and more the longer the experiment is: it takes a fiftieth of all time at most.
@@ -102,11 +106,11 @@ class Watch:
 
     SECONDS, PART = 2.0, 50
 
-    def __init__(self, ask: Callable[[], Answer], clock: Callable[[], float] = time.monotonic):
+    def __init__(self, ask: Callable[[], T], clock: Callable[[], float] = time.monotonic):
         self._ask, self._clock, self._next = ask, clock, 0.0
-        self._answer: Answer | None = None
+        self._answer: T | None = None
 
-    def __call__(self) -> Answer | None:
+    def __call__(self) -> T | None:
         began = self._clock()
         if began >= self._next:
             try:

@@ -11,6 +11,7 @@ import typer
 
 from avlab.commands import terminal
 from avlab.config import RunConfig
+from avlab.experiments.answers import ABAnswer, FrontierAnswer, Objective
 from avlab.kinds import Config
 from avlab.wire.messages import Experiment
 
@@ -31,8 +32,8 @@ class ServedRun(Protocol):
     def progress(self) -> Answer: ...
     def stop(self, at_once: bool) -> None: ...
     def summary(self) -> Answer: ...
-    def ab(self, slo: tuple[str, float] | None = None) -> Answer: ...
-    def frontier(self, slo: tuple[str, float] | None = None) -> Answer: ...
+    def ab(self, slo: Objective | None = None) -> ABAnswer: ...
+    def frontier(self, slo: Objective | None = None) -> FrontierAnswer: ...
 
 
 class Local:
@@ -52,10 +53,10 @@ class Local:
         self.lab.settle()
         return self.lab.show(self.run)
 
-    def ab(self, slo: tuple[str, float] | None = None) -> Answer:
+    def ab(self, slo: Objective | None = None) -> ABAnswer:
         return self.lab.ab(self.run, slo)
 
-    def frontier(self, slo: tuple[str, float] | None = None) -> Answer:
+    def frontier(self, slo: Objective | None = None) -> FrontierAnswer:
         return self.lab.frontier(self.run, slo)
 
 

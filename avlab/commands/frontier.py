@@ -1,15 +1,20 @@
 """`avlab frontier`: every arm under every load, cell by cell, and on from where it was stopped."""
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from avlab.commands import terminal, terminal_ab
 from avlab.commands.ab import Watch, objective
-from avlab.commands.following import Answer, Interrupts, began, end, follow, opened
+from avlab.commands.following import Interrupts, began, end, follow, opened
 from avlab.commands.options import Settings, plain_settings, with_settings
 from avlab.config import ConfigError, RunConfig
+from avlab.experiments.answers import FrontierAnswer, Objective
 from avlab.experiments.plan import DECIDED, FRONTIER_ARMS, FRONTIER_LOADS, notes
+from avlab.experiments.values import from_values, to_values
 from avlab.wire.messages import Experiment
+
+if TYPE_CHECKING:
+    from avlab.experiments.frontier_plan import Rest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +46,7 @@ class Sweep:
 
 
 def _frontier(asked: Sweep, settings: Settings, as_json: bool) -> None:
-    from avlab.experiments.frontier_plan import make_frontier
+    from avlab.experiments.frontier_plan import Rest, make_frontier
 
     slo = objective(asked.slo)
     config, plan = make_frontier(
@@ -54,7 +59,8 @@ def _frontier(asked: Sweep, settings: Settings, as_json: bool) -> None:
         learn=asked.learn,
         order_seed=asked.order_seed,
     )
-    earlier, rest = ([], plan) if asked.fresh else _rest(config, plan)
+    found = Rest([], plan) if asked.fresh else _rest(config, plan)
+    earlier, rest = found.runs, found.plan
     if rest is None:
         terminal.errors().print("Every repeat is there from earlier runs; --fresh measures again.")
         _show(_earlier(config, earlier[-1], slo), as_json)
@@ -84,41 +90,42 @@ frontier = with_settings(
 )
 
 
-def _show(answer: Answer, as_json: bool) -> None:
-    terminal.print_json(answer) if as_json else terminal_ab.show_frontier(answer)
+def _show(answer: FrontierAnswer, as_json: bool) -> None:
+    terminal.print_json(to_values(answer)) if as_json else terminal_ab.show_frontier(answer)
 
 
-def _rest(config: RunConfig, plan: Experiment) -> tuple[list[str], Experiment | None]:
-    """Earlier runs of this frontier, and the plan for what they lack (None if nothing)."""
+def _rest(config: RunConfig, plan: Experiment) -> "Rest":
+    """What earlier runs leave to be done of this frontier."""
     import msgspec
 
-    from avlab.experiments import frontier_plan
+    from avlab.experiments.frontier_plan import Rest, rest_of
     from avlab.lab.owner import ask
     from avlab.lab.reach import here_or_there
     from avlab.store.database import connect_reader
     from avlab.store.errors import DatabaseHeld, StoreError
 
-    def read() -> tuple[list[str], Experiment | None]:
+    def read() -> Rest:
         try:
             con = connect_reader(config.database)
         except DatabaseHeld:
             raise
         except StoreError:  # no file yet, or one from before there were experiments
-            return [], plan
+            return Rest([], plan)
         with con:
-            runs = frontier_plan.earlier_runs(con, config, plan)
-            return runs, frontier_plan.missing(con, runs, plan)
+            return rest_of(con, config, plan)
 
-    def asked() -> tuple[list[str], Experiment | None]:
+    def asked() -> Rest:
         plain = {"config": config.model_dump(mode="json"), "experiment": msgspec.to_builtins(plan)}
-        found = ask(config.database, "plan_frontier", **plain)
-        return found["runs"], found["plan"] and msgspec.convert(found["plan"], Experiment)
+        return from_values(Rest, ask(config.database, "plan_frontier", **plain))
 
     return here_or_there(config.database, read, asked)
 
 
-def _earlier(config: RunConfig, run: str, slo: tuple[str, float] | None) -> Answer:
+def _earlier(config: RunConfig, run: str, slo: Objective | None) -> FrontierAnswer:
     from avlab.commands.asking import answer
     from avlab.experiments.frontier_analysis import analyse_frontier
 
-    return answer(config.database, "frontier", lambda con: analyse_frontier(con, run, slo), run=run, slo=slo)
+    found = answer(
+        config.database, "frontier", lambda con: to_values(analyse_frontier(con, run, slo)), run=run, slo=slo
+    )
+    return from_values(FrontierAnswer, found)

@@ -6,6 +6,8 @@ from avlab.commands import terminal, terminal_ab
 from avlab.commands.asking import answer, path_of, summary_of
 from avlab.commands.attach import show_watched
 from avlab.commands.options import Database, Json, RunName
+from avlab.experiments.answers import ABAnswer, FrontierAnswer
+from avlab.experiments.values import from_values
 from avlab.vllm.attach_config import AttachConfig
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ def show(run: RunName, database: Database = None, as_json: Json = False) -> None
     show_watched(summary) if attached else terminal.show_summary(summary)
     if summary["ab"]:
         terminal.answers().print("\nThe A/B:")
-        terminal_ab.show(summary["ab"])
+        terminal_ab.show(from_values(ABAnswer, summary["ab"]))
     if summary["frontier"]:
         terminal.answers().print("\nThe frontier:")
-        terminal_ab.show_frontier(summary["frontier"])
+        terminal_ab.show_frontier(from_values(FrontierAnswer, summary["frontier"]))

@@ -1,16 +1,28 @@
 """A run's A/B as numbers: ratios with their sequences, what users saw, the ledger, and the verdict in words."""
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import asdict, replace
 
 import duckdb
 import numpy as np
 
-from avlab.experiments import prompts, reasons, statistics, words
+from avlab.experiments import control_variate, reasons, statistics, words
+from avlab.experiments.answers import (
+    ABAnswer,
+    AgainstFixed,
+    ArmSeen,
+    BestFixed,
+    Comparison,
+    Dropped,
+    Ledger,
+    Objective,
+    PromptAdjustment,
+    Standing,
+)
 from avlab.policies.arm import arm_of, unlabelled
 from avlab.store import queries
 from avlab.store.errors import StoreError
-from avlab.store.runs import plain
+from avlab.store.experiment_rows import BlockRate, Round, UserTimes
 
 HALF_WIDTH = 0.02  # "how long until ± 2 %"
 
@@ -19,104 +31,92 @@ class NoExperiment(StoreError):
     """A run without an A/B was asked for one."""
 
 
-def analyse(con: duckdb.DuckDBPyConnection, run: str, slo: tuple[str, float] | None = None) -> dict[str, Any]:
-    """Everything that is said of an A/B, as JSON can hold it; may be asked after every round.
-
-    results: a row for each arm but the baseline, of throughput over the baseline's, see `result_of`. arms: by arm
-    tokens_per_s (of its counted blocks: their tokens over their seconds, with prompts evened out; 1e6 over the ledger's
-    total_ms), what users saw (as served), and the ledger per 1,000 output tokens, of which tokens and seconds are as
-    served. prompts: what evening took them to be (`prompts.Prompts`), and whether anything is evened. seconds_a_round:
-    its median, wash-outs included. dropped: round (as stored, from 0; sentences count from 1) and reason. adaptive: see
-    `against_fixed`. verdicts and why: sentences. slo: (measure, limit), see `words.best_within`. Raises NoExperiment.
-    """
+def analyse(con: duckdb.DuckDBPyConnection, run: str, slo: Objective | None = None) -> ABAnswer:
+    """Everything that is said of an A/B; may be asked after every round. Raises NoExperiment."""
     plan = queries.experiment(con, run)
     if plan is None:
         raise NoExperiment(f"Run {run} has no A/B in it: start one with `avlab ab`.")
     description = queries.describe(con, run)
     rounds, blocks = queries.rounds(con, run), queries.block_rates(con, run)
-    kept = [row["round"] for row in rounds if row["kept"]]
-    traffic = prompts.known(blocks) if plan["design"] == "switchback" else prompts.UNKNOWN
-    by = prompts.known_by(blocks) if traffic.price else {}
+    kept = [row.round for row in rounds if row.kept]
+    costs = control_variate.fitted(blocks) if plan.design == "switchback" else control_variate.UNKNOWN
+    by = control_variate.fitted_by_round(blocks) if costs.price else {}
     rates = _rates(
-        plan["arms"],
-        *_by_round(blocks, plan["arms"], kept, lambda b: by.get(b["round"], traffic).even_seconds(b)),
+        plan.arms, *_by_round(blocks, plan.arms, kept, lambda b: by.get(b.round, costs).adjusted_seconds(b))
     )
-    users, ledger = queries.user_times(con, run), _ledgers(con, run, blocks, traffic)
-    compared = [arm for arm in plan["arms"] if arm != plan["baseline"]]
+    users, ledger = queries.user_times(con, run), _ledgers(con, run, blocks, costs)
     pace = _seconds_a_round(rounds)
-    results = [plain(result_of(arm, rates[arm], rates[plan["baseline"]], pace)) for arm in compared]
-    answer = {
-        "run_id": run,
-        "state": description["state"],
-        "plan": plan,
-        "workload": description["config"]["workload"],
-        "temperature": description["config"]["temperature"],
-        "rounds": len(kept),
-        "seconds_a_round": pace,
-        "prompts": {**traffic._asdict(), "evened": traffic.price > 0},
-        "dropped": _dropped(rounds, queries.unfinished_round(con, run), description["state"]),
-        "results": results,
-        "arms": {
-            arm: {
-                "tokens_per_s": 1e6 / ledger[arm]["total_ms"] if arm in ledger else None,
-                **users.get(arm, {}),
-                "ledger": ledger.get(arm),
-            }
-            for arm in plan["arms"]
-        },
-    }
-    answer["adaptive"] = against_fixed(rates, plan["arms"], plan["baseline"], pace)
-    answer["best_fixed"] = best_fixed(
-        plan["arms"], *_by_round(blocks, plan["arms"], kept, traffic.even_seconds)
+    arms = {arm: _seen(ledger.get(arm), users.get(arm)) for arm in plan.arms}
+    answer = ABAnswer(
+        run_id=run,
+        state=description["state"],
+        plan=plan,
+        workload=description["config"]["workload"],
+        temperature=description["config"]["temperature"],
+        rounds=len(kept),
+        seconds_a_round=pace,
+        prompts=PromptAdjustment(costs.price, costs.share, evened=costs.price > 0),
+        dropped=_dropped(rounds, queries.unfinished_round(con, run), description["state"]),
+        results=[
+            result_of(arm, rates[arm], rates[plan.baseline], pace)
+            for arm in plan.arms
+            if arm != plan.baseline
+        ],
+        arms=arms,
+        adaptive=against_fixed(rates, plan.arms, plan.baseline, pace),
+        best_fixed=best_fixed(plan.arms, *_by_round(blocks, plan.arms, kept, costs.adjusted_seconds)),
+        slo=words.best_within(arms, slo) if slo else None,
+        verdicts=[],
+        why=[],
     )
-    answer["slo"] = words.best_within(answer["arms"], slo) if slo else None
-    answer["verdicts"] = words.verdicts(answer)
-    answer["why"] = reasons.why(answer, _miscalibrations(con, run, plan["arms"]))
-    return plain(answer)
+    why = reasons.why(answer, _miscalibrations(con, run, plan.arms))
+    return replace(answer, verdicts=words.verdicts(answer), why=why)
+
+
+def _seen(ledger: Ledger | None, users: UserTimes | None) -> ArmSeen:
+    rate = 1e6 / ledger.total_ms if ledger else None
+    return ArmSeen(tokens_per_s=rate, ledger=ledger, **(asdict(users) if users else {}))
 
 
 def result_of(
     arm: str, rates: np.ndarray, baseline: np.ndarray, seconds_a_round: float | None = None
-) -> dict[str, Any]:
-    """One arm against the baseline, from throughputs by kept round, [T] each. Ends without bound are None.
-
-    `_standing`, and beside it declared_at (the round in which a difference was first declared; it stays if the ratio
-    then moved, which withdraws the declaration), fixed_low, fixed_high (the fixed-sample interval), and by round
-    ratio_by_round, estimate_by_round, low_by_round, high_by_round.
-    """
+) -> Comparison:
+    """One arm against the baseline, from throughputs by kept round, [T] each."""
     x = statistics.log_ratios(rates, baseline)
     if not len(x):
-        return {"arm": arm, "ratio": None, "low": None, "high": None, "rounds": 0, "declared": False}
+        return Comparison(arm=arm, rounds=0)
     sequence, fixed = statistics.sequence(x), statistics.fixed_sample(x)
-    return {
-        "arm": arm,
-        **_standing(x, sequence, seconds_a_round),
-        "declared_at": int(statistics.declared_at(x)) or None,
-        "fixed_low": end_of(fixed.low),
-        "fixed_high": end_of(fixed.high),
-        "ratio_by_round": np.exp(x),
-        "estimate_by_round": np.exp(statistics.centres(x)),
-        "low_by_round": [end_of(low) for low in sequence.low],
-        "high_by_round": [end_of(high) for high in sequence.high],
-    }
+    standing = standing_of(arm, "", x, sequence, seconds_a_round)
+    return Comparison(
+        **asdict(standing),
+        declared_at=int(statistics.declared_at(x)) or None,
+        fixed_low=end_of(fixed.low),
+        fixed_high=end_of(fixed.high),
+        ratio_by_round=tuple(np.exp(x).tolist()),
+        estimate_by_round=tuple(np.exp(statistics.centres(x)).tolist()),
+        low_by_round=tuple(map(end_of, sequence.low)),
+        high_by_round=tuple(map(end_of, sequence.high)),
+    )
 
 
-def _standing(x: np.ndarray, sequence: statistics.Sequence, seconds_a_round: float | None) -> dict[str, Any]:
-    """How one arm stands to another by now, from log ratios x [T], T > 0: ratio (`words.RATIO`), low, high (the
-    confidence sequence), rounds, declared (the interval excludes 1), moved, rounds_to_2_percent and
-    minutes_to_2_percent in all.
-    """
+def standing_of(
+    arm: str, baseline: str, x: np.ndarray, sequence: statistics.Sequence, seconds_a_round: float | None
+) -> Standing:
+    """How one arm stands to another by now, from log ratios x [T], T > 0, and their confidence sequence."""
     until = statistics.rounds_until(x, np.log(1 + HALF_WIDTH))
-    return {
-        "ratio": np.exp(np.clip(statistics.centre(x), sequence.low[-1], sequence.high[-1])),
-        "low": end_of(sequence.low[-1]),
-        "high": end_of(sequence.high[-1]),
-        "rounds": len(x),
-        "declared": bool(sequence.low[-1] > 0 or sequence.high[-1] < 0) and not sequence.moved,
-        "moved": sequence.moved,
-        "rounds_to_2_percent": until,
-        "minutes_to_2_percent": until * seconds_a_round / 60 if until and seconds_a_round else None,
-    }
+    low, high = sequence.low[-1], sequence.high[-1]
+    return Standing(
+        arm=arm,
+        baseline=baseline,
+        ratio=float(np.exp(np.clip(statistics.centre(x), low, high))),
+        low=end_of(low),
+        high=end_of(high),
+        rounds=len(x),
+        declared=bool(low > 0 or high < 0) and not sequence.moved,
+        moved=sequence.moved,
+        rounds_to_2_percent=until,
+        minutes_to_2_percent=until * seconds_a_round / 60 if until and seconds_a_round else None,
+    )
 
 
 def end_of(log_ratio: float) -> float | None:
@@ -125,10 +125,10 @@ def end_of(log_ratio: float) -> float | None:
 
 
 def _by_round(
-    blocks: list[dict], arms: list[str], kept: list[int], seconds: Callable[[dict], float]
+    blocks: list[BlockRate], arms: list[str], kept: list[int], seconds: Callable[[BlockRate], float]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Tokens of the counted blocks, and what `seconds` says of each, by arm and kept round, [A, T] each."""
-    found = {(block["arm"], block["round"]): (block["tokens"], seconds(block)) for block in blocks}
+    found = {(block.arm, block.round): (block.tokens, seconds(block)) for block in blocks}
     whole = [number for number in kept if all((arm, number) in found for arm in arms)]
     values = np.array([[found[arm, number] for number in whole] for arm in arms], dtype=np.float64)
     values = values.reshape(len(arms), len(whole), 2)
@@ -141,32 +141,32 @@ def _rates(arms: list[str], tokens: np.ndarray, seconds: np.ndarray) -> dict[str
     return dict(zip(arms, tokens[:, whole] / seconds[:, whole], strict=True))
 
 
-def _seconds_a_round(rounds: list[dict]) -> float | None:
+def _seconds_a_round(rounds: list[Round]) -> float | None:
     """The median time from a round's end to the next one's; None before two are over."""
-    times = [row["time"] for row in rounds]
+    times = [row.time for row in rounds]
     return float(np.median(np.diff(times))) if len(times) > 1 else None
 
 
 def _ledgers(
-    con: duckdb.DuckDBPyConnection, run: str, blocks: list[dict], traffic: prompts.Prompts
-) -> dict[str, dict[str, Any]]:
-    """The ledger by arm, with the traffic's mean of prompts where that is evened out, else with the arm's own."""
-    own = traffic if traffic.price else prompts.known(blocks)
+    con: duckdb.DuckDBPyConnection, run: str, blocks: list[BlockRate], costs: control_variate.PromptCosts
+) -> dict[str, Ledger]:
+    """The ledger by arm, with the traffic's mean of prompts where throughput is adjusted, else with the arm's own."""
+    own = costs if costs.price else control_variate.fitted(blocks)
     answer = {}
     for arm, entry in queries.arm_ledger(con, run).items():
-        own_ms = prompts.own_ms(own, (block for block in blocks if block["arm"] == arm))
-        mean_ms = 1e6 * traffic.seconds_a_token if traffic.price else own_ms
-        answer[arm] = prompts.with_prompts(entry, own_ms, mean_ms)
+        own_ms = control_variate.own_ms(own, (block for block in blocks if block.arm == arm))
+        mean_ms = 1e6 * costs.seconds_a_token if costs.price else own_ms
+        answer[arm] = control_variate.with_prompts(entry, own_ms, mean_ms)
     return answer
 
 
-def _dropped(rounds: list[dict], unfinished: int | None, state: str) -> list[dict]:
-    dropped = [{"round": row["round"], "reason": row["reason"]} for row in rounds if not row["kept"]]
+def _dropped(rounds: list[Round], unfinished: int | None, state: str) -> list[Dropped]:
+    dropped = [Dropped(row.round, row.reason) for row in rounds if not row.kept]
     if unfinished is not None and state != "running":
         reason = {"cut short": "the worker went away in the middle of it"}.get(
             state, "the run ended before it did"
         )
-        dropped.append({"round": unfinished, "reason": reason})
+        dropped.append(Dropped(unfinished, reason))
     return dropped
 
 
@@ -177,12 +177,8 @@ def _fixed(arms: list[str]) -> list[str]:
 
 def against_fixed(
     rates: dict[str, np.ndarray], arms: list[str], baseline: str, seconds_a_round: float | None = None
-) -> list[dict]:
-    """For each adaptive arm: the fixed lengths compared (fixed); whether there are two or more and its sequence against
-    each excludes 1 from below (declared), since which round, and by how much at least (least_low); the arms whose
-    sequence against it excludes 1 (beaten_by): of the baseline and those that do not adapt, or of all where it is
-    the baseline itself; and how it stands to each fixed length (against: arm, that length as baseline, `_standing`).
-    """
+) -> list[AgainstFixed]:
+    """Each adaptive arm against the fixed lengths, from throughputs by arm, [T] each."""
     fixed = _fixed(arms)
     if not len(rates[baseline]):
         return []
@@ -198,31 +194,21 @@ def against_fixed(
         least = min((ends[rival].low[-1] for rival in fixed), default=-np.inf)
         declared = len(fixed) > 1 and least > 0 and not any(ends[rival].moved for rival in fixed)
         answer.append(
-            {
-                "arm": arm,
-                "fixed": fixed,
-                "declared": declared,
-                "declared_at": statistics.beats_all([x[rival] for rival in fixed]) if declared else None,
-                "least_low": end_of(least) if declared else None,
-                "beaten_by": [
-                    rival for rival in rivals if ends[rival].high[-1] < 0 and not ends[rival].moved
-                ],
-                "against": [
-                    {
-                        "arm": arm,
-                        "baseline": rival,
-                        **plain(_standing(x[rival], ends[rival], seconds_a_round)),
-                    }
-                    for rival in fixed
-                ],
-            }
+            AgainstFixed(
+                arm=arm,
+                fixed=fixed,
+                declared=bool(declared),
+                declared_at=statistics.beats_all([x[rival] for rival in fixed]) if declared else None,
+                least_low=end_of(least) if declared else None,
+                beaten_by=[rival for rival in rivals if ends[rival].high[-1] < 0 and not ends[rival].moved],
+                against=[standing_of(arm, rival, x[rival], ends[rival], seconds_a_round) for rival in fixed],
+            )
         )
     return answer
 
 
-def best_fixed(arms: list[str], tokens: np.ndarray, seconds: np.ndarray) -> dict[str, Any] | None:
-    """The best of two or more fixed lengths: arm and its tokens_per_s, both None unless either half of the rounds alone
-    names it, and else those that are named (between). None while there are too few rounds to declare anything.
+def best_fixed(arms: list[str], tokens: np.ndarray, seconds: np.ndarray) -> BestFixed | None:
+    """The best of two or more fixed lengths; None while there are too few rounds to declare anything.
 
     tokens, seconds: by arm and kept round, [A, T].
     """
@@ -233,13 +219,15 @@ def best_fixed(arms: list[str], tokens: np.ndarray, seconds: np.ndarray) -> dict
     tokens, seconds = tokens[mine], seconds[mine]
     best = statistics.best_by_halves(tokens, seconds)
     if len(best) > 1:
-        return {"arm": None, "tokens_per_s": None, "between": [fixed[place] for place in best]}
+        return BestFixed(None, None, [fixed[place] for place in best])
     rate = float(tokens[best[0]].sum() / seconds[best[0]].sum())
-    return {"arm": fixed[best[0]], "tokens_per_s": rate, "between": []}
+    return BestFixed(fixed[best[0]], rate, [])
 
 
-def _miscalibrations(con: duckdb.DuckDBPyConnection, run: str, arms: list[str]) -> dict[str, list[dict]]:
-    """By arm that decides by estimates: position, mean estimate, accepted share and slots, of each position."""
+def _miscalibrations(
+    con: duckdb.DuckDBPyConnection, run: str, arms: list[str]
+) -> dict[str, list[reasons.Position]]:
+    """By arm that decides by estimates, what these were worth at each position."""
     answer = {}
     for arm in arms:
         if source := arm_of(arm).source:

@@ -5,7 +5,7 @@ machine favours no arm. A frontier that was stopped goes on with the repeats it 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
 
 import duckdb
 import msgspec
@@ -54,24 +54,44 @@ def make_frontier(
     return config, msgspec.structs.replace(plan, arms=cells, baseline=f"{plan.baseline}@{loads[0]}")
 
 
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """What earlier runs leave to be done of a frontier.
+
+    runs: those that have measured a cell of it, oldest first. plan: for the rest; None if nothing is missing.
+    """
+
+    runs: list[str]
+    plan: Experiment | None
+
+
+def rest_of(con: duckdb.DuckDBPyConnection, config: RunConfig, plan: Experiment) -> Rest:
+    """What earlier runs leave to be done of this frontier."""
+    runs = earlier_runs(con, config, plan)
+    return Rest(runs, missing(con, runs, plan))
+
+
 def earlier_runs(con: duckdb.DuckDBPyConnection, config: RunConfig, plan: Experiment) -> list[str]:
     """The runs that have measured a cell of this very frontier before, oldest first: same settings, cells and block
     length.
     """
-    wanted, settings = msgspec.to_builtins(plan), _settings(config.model_dump(mode="json"))
+    wanted, settings = _cells(plan), _settings(config.model_dump(mode="json"))
     found = []
     for run in queries.experiment_runs(con, frontier=True):
-        known = queries.experiment(con, run) or {}
-        same = all(
-            known[name] == wanted[name] for name in ("arms", "design", "length", "unit", "washout", "learn")
-        )
+        known = queries.experiment(con, run)
+        same = known is not None and _cells(known) == wanted
         measured = same and queries.finished_blocks(con, run) > 0
         if measured and _settings(queries.describe(con, run)["config"]) == settings:
             found.append(run)
     return found[::-1]
 
 
-def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
+def _cells(plan: Experiment) -> tuple[list[str], str, float, str, int, int]:
+    """What cells of two plans must have in common to be the same cells."""
+    return plan.arms, plan.design, plan.length, plan.unit, plan.washout, plan.learn
+
+
+def _settings(config: Mapping[str, object]) -> dict[str, object]:
     return {
         name: value for name, value in config.items() if name not in ("database", "threads", "spin", "seed")
     }
@@ -80,7 +100,7 @@ def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
 def missing(con: duckdb.DuckDBPyConnection, runs: Iterable[str], plan: Experiment) -> Experiment | None:
     """The plan without the repeats that these runs hold, in an order of its own; None where nothing is missing."""
     runs = list(runs)
-    kept = sum(row["kept"] for run in runs for row in queries.rounds(con, run))
+    kept = sum(row.kept for run in runs for row in queries.rounds(con, run))
     if kept >= plan.rounds:
         return None
     return msgspec.structs.replace(plan, rounds=plan.rounds - kept, seed=plan.seed + 1000 * len(runs))

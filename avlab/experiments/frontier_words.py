@@ -1,27 +1,25 @@
 """What a frontier says, in sentences: which arm is on it where, how sure that is, and the best arm within a limit."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from avlab.experiments.answers import Objective, Point
 from avlab.experiments.plan import LEAST_REPEATS
 from avlab.experiments.words import AS_MEASURED, UNMEASURED, counted, requests
 
 
-def sentences(
-    found: Sequence[Mapping[str, Any]], slo: tuple[str, float] | None = None, beyond: int = 0
-) -> list[str]:
+def sentences(found: Sequence[Point], slo: Objective | None = None, beyond: int = 0) -> list[str]:
     """Which arm is on the frontier where, and what is known of the error of that; the best arm within an objective,
     load by load; and that `beyond` cells count which no whole repeat holds.
     """
-    loads = sorted({point["load"] for point in found})
+    loads = sorted({point.load for point in found})
     said = []
-    for arm in dict.fromkeys(point["arm"] for point in found):
-        mine = [point for point in found if point["arm"] == arm]
-        on = [str(point["load"]) for point in mine if not point["dominated"]]
+    for arm in dict.fromkeys(point.arm for point in found):
+        mine = [point for point in found if point.arm == arm]
+        on = [str(point.load) for point in mine if not point.dominated]
         where = f" (with {_listed(on)})" if 0 < len(on) < len(mine) else ""
         said.append(f"{arm} is on the frontier at {len(on)} of {counted(len(mine), 'load')}{where}.")
     if found:
-        said.append(_error([point["repeats"] for point in found]))
+        said.append(_error([point.repeats for point in found]))
     if slo:
         said.append(best_by_load(found, loads, slo))
     if beyond:
@@ -29,7 +27,7 @@ def sentences(
     return said
 
 
-def _listed(loads: Sequence[Any]) -> str:
+def _listed(loads: Sequence[int | str]) -> str:
     """As "1 request" or "1, 4 requests"."""
     return f"{', '.join(map(str, loads))} request{'' if list(map(str, loads)) == ['1'] else 's'}"
 
@@ -45,15 +43,15 @@ def _error(repeats: Sequence[int]) -> str:
     return f"{said}: the bars tell how far it can be trusted."
 
 
-def best_by_load(found: Sequence[Mapping[str, Any]], loads: Sequence[int], slo: tuple[str, float]) -> str:
+def best_by_load(found: Sequence[Point], loads: Sequence[int], slo: Objective) -> str:
     measure, limit = slo
     best: list[tuple[str, int, int]] = []  # which arm, from this load, to that
     unmeasured: dict[str, list[int]] = {}
     for load in loads:
-        here = [point for point in found if point["load"] == load]
-        known = [point for point in here if point[measure] is not None]
-        within = [point for point in known if point[measure] <= limit]
-        arm = max(within, key=lambda point: point["tokens_per_s"])["arm"] if within else "no arm"
+        here = [point for point in found if point.load == load]
+        known = [point for point in here if point.measure(measure) is not None]
+        within = [point for point in known if (point.measure(measure) or 0.0) <= limit]
+        arm = max(within, key=lambda point: point.tokens_per_s).arm if within else "no arm"
         arm = arm if known else "not measured"
         if best and best[-1][0] == arm:
             best[-1] = (arm, best[-1][1], load)
@@ -61,7 +59,7 @@ def best_by_load(found: Sequence[Mapping[str, Any]], loads: Sequence[int], slo: 
             best.append((arm, load, load))
         for point in here:
             if known and point not in known:
-                unmeasured.setdefault(point["arm"], []).append(load)
+                unmeasured.setdefault(point.arm, []).append(load)
     parts = [
         f"{arm} {f'at {requests(first)}' if first == last else f'from {first} to {requests(last)}'}"
         for arm, first, last in best

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from avlab.experiments.answers import ABAnswer, Ledger, Reason
 from avlab.policies.arm import arm_of
 from avlab.speculation.calibration import COUNT, POSITIVES, SUM_P
 
@@ -23,37 +23,42 @@ PARTS = {
 }
 
 
-def by_position(sums: np.ndarray) -> list[dict[str, float]]:
-    """Mean estimate, accepted share and labelled slots of each position, from calibration sums [K, 128, 5]."""
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A draft position: the mean estimate of its labelled slots, and the share of these that was accepted."""
+
+    position: int
+    estimate: float
+    accepted: float
+    slots: float
+
+
+def by_position(sums: np.ndarray) -> list[Position]:
+    """The positions with labelled slots, from calibration sums [K, 128, 5]."""
     count, positives, predicted = (sums[..., field].sum(axis=1) for field in (COUNT, POSITIVES, SUM_P))
-    return [
-        {"position": k, "estimate": predicted[k] / n, "accepted": positives[k] / n, "slots": n}
-        for k, n in enumerate(count)
-        if n
-    ]
+    return [Position(k, predicted[k] / n, positives[k] / n, n) for k, n in enumerate(count) if n]
 
 
-def why(answer: Mapping[str, Any], positions: Mapping[str, list[dict]]) -> list[dict[str, str]]:
-    """For each adaptive arm that another has beaten: arm, by (the fastest of those), term and text.
-
-    answer: as `analysis.analyse` builds it. positions: by adaptive arm, see `by_position`.
-    """
-    found, arms = [], answer["arms"]
-    for row in answer["adaptive"]:
-        arm, winner = (
-            row["arm"],
-            max(row["beaten_by"], key=lambda name: arms[name]["tokens_per_s"], default=None),
-        )
-        if winner:
-            loss = Loss(arm, winner, arms[arm]["ledger"], arms[winner]["ledger"], positions.get(arm, []))
-            term, text = loss.explained()
-            found.append({"arm": arm, "by": winner, "term": term, "text": text})
+def why(answer: ABAnswer, positions: Mapping[str, Sequence[Position]]) -> list[Reason]:
+    """For each adaptive arm that another has beaten, why the fastest of these did. positions: by adaptive arm."""
+    found = []
+    for row in answer.adaptive:
+        beaten = [
+            (seen.tokens_per_s or 0.0, arm) for arm, seen in answer.arms.items() if arm in row.beaten_by
+        ]
+        if not beaten:
+            continue
+        winner = max(beaten, key=lambda each: each[0])[1]
+        mine, other = answer.arms[row.arm].ledger, answer.arms[winner].ledger
+        if mine and other:
+            term, text = Loss(row.arm, winner, mine, other, positions.get(row.arm, [])).explained()
+            found.append(Reason(row.arm, winner, term, text))
     return found
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """An adaptive arm and the arm that has beaten it. mine, other: their ledgers. positions: see `by_position`.
+    """An adaptive arm and the arm that has beaten it. mine, other: their ledgers. positions: of the adaptive arm.
 
     Each term's method gives its sentence where the ledger shows it, else nothing; `explained` asks in the order of
     what is surest.
@@ -61,9 +66,9 @@ class Loss:
 
     arm: str
     winner: str
-    mine: Mapping[str, Any]
-    other: Mapping[str, Any]
-    positions: Sequence[Mapping[str, float]]
+    mine: Ledger
+    other: Ledger
+    positions: Sequence[Position]
 
     def explained(self) -> tuple[str, str]:
         """The term that explains the loss, and its sentence."""
@@ -84,32 +89,32 @@ class Loss:
     @property
     def lost(self) -> float:
         """Milliseconds for 1,000 output tokens."""
-        return self.mine["total_ms"] - self.other["total_ms"]
+        return self.mine.total_ms - self.other.total_ms
 
     @property
     def decides(self) -> bool:
         """Whether costs decide anything: drafts are trimmed, or their depth is chosen."""
-        return self.mine["trimmed"] > 0 or arm_of(self.arm).depth
+        return self.mine.trimmed > 0 or arm_of(self.arm).depth
 
     @property
     def costs_off(self) -> float:
         """Measured over expected step cost, less 1."""
-        expected = self.mine["expected_ms"]
-        return self.mine["measured_ms"] / expected - 1 if expected else 0.0
+        expected = self.mine.expected_ms
+        return (self.mine.measured_ms or 0.0) / expected - 1 if expected else 0.0
 
     def more(self, part: str) -> float:
         """By how much a line of the ledger is larger than the winner's."""
-        return (self.mine[part] or 0.0) - (self.other[part] or 0.0)
+        return (self.mine.line(part) or 0.0) - (self.other.line(part) or 0.0)
 
     def exploration(self) -> str:
         exploring = self.more("explored_ms")
         if self.lost <= 0 or exploring < max(FLAT_SHARE * self.lost, self.more("draft_ms")):
             return ""
         return (
-            f"Exploration: {self.mine['explored']:,.0f} draft tokens that {self.arm} verifies beyond its budget for "
-            f"every 1,000 tokens take {self.mine['explored_ms']:.0f} ms by the costs that it decides by; it loses "
-            f"{self.lost:.0f} ms in all. Some of them are accepted, so that is the most that exploring costs: explore "
-            "less."
+            f"Exploration: {self.mine.explored or 0.0:,.0f} draft tokens that {self.arm} verifies beyond its budget "
+            f"for every 1,000 tokens take {self.mine.explored_ms or 0.0:.0f} ms by the costs that it decides by; it "
+            f"loses {self.lost:.0f} ms in all. Some of them are accepted, so that is the most that exploring costs: "
+            "explore less."
         )
 
     def drafting(self) -> str:
@@ -131,13 +136,13 @@ class Loss:
         )
 
     def poor_calibration(self) -> str:
-        judged = [row for row in self.positions if row["slots"] >= ENOUGH_SLOTS]
-        worst = max(judged, key=lambda row: abs(row["estimate"] - row["accepted"]), default=None)
-        if not self.decides or not worst or abs(worst["estimate"] - worst["accepted"]) <= MISJUDGED:
+        judged = [row for row in self.positions if row.slots >= ENOUGH_SLOTS]
+        worst = max(judged, key=lambda row: abs(row.estimate - row.accepted), default=None)
+        if not self.decides or not worst or abs(worst.estimate - worst.accepted) <= MISJUDGED:
             return ""
         return (
-            f"Poor calibration at position {worst['position']}: estimated {worst['estimate']:.2f}, accepted "
-            f"{worst['accepted']:.2f} over {worst['slots']:,.0f} draft tokens, so the budget went to the wrong ones."
+            f"Poor calibration at position {worst.position}: estimated {worst.estimate:.2f}, accepted "
+            f"{worst.accepted:.2f} over {worst.slots:,.0f} draft tokens, so the budget went to the wrong ones."
         )
 
     def nothing_trimmed(self) -> str:
@@ -147,17 +152,17 @@ class Loss:
         perhaps = f" It may trim too little: {self._off()}." if off else ""
         return (
             f"Nothing trimmed: {self.arm} verified every draft token, as a fixed length does, and deciding costs "
-            f"{self.mine['decide_ms'] or 0.0:.0f} ms for every 1,000 tokens.{perhaps}"
+            f"{self.mine.decide_ms or 0.0:.0f} ms for every 1,000 tokens.{perhaps}"
         )
 
     def flat_costs(self) -> str:
-        saved, total = self.mine["saved_ms"] or 0.0, self.mine["total_ms"]
-        if self.mine["trimmed"] <= 0 or saved >= FLAT * total:
+        saved, total = self.mine.saved_ms or 0.0, self.mine.total_ms
+        if self.mine.trimmed <= 0 or saved >= FLAT * total:
             return ""
         return (
             f"Flat cost curve: verifying every draft token would have cost {saved:.0f} ms more for every 1,000 tokens, "
             f"{100 * saved / total:.1f} % of the time. There is little to gain by trimming, and deciding costs "
-            f"{self.mine['decide_ms'] or 0.0:.0f} ms."
+            f"{self.mine.decide_ms or 0.0:.0f} ms."
         )
 
     def not_in_the_totals(self) -> str:
@@ -170,7 +175,7 @@ class Loss:
 
     def not_told(self) -> str:
         ledgers = ((self.arm, self.mine), (self.winner, self.other))
-        untold = [arm for arm, ledger in ledgers if any(ledger[part] is None for part in PARTS)]
+        untold = [arm for arm, ledger in ledgers if any(ledger.line(part) is None for part in PARTS)]
         if not untold:
             return ""
         return (
@@ -187,7 +192,7 @@ class Loss:
         )
 
     def _off(self) -> str:
-        measured, expected = (self.mine[name] or 0.0 for name in ("measured_ms", "expected_ms"))
+        measured, expected = self.mine.measured_ms or 0.0, self.mine.expected_ms or 0.0
         return (
             f"steps took {100 * abs(self.costs_off):.0f} % {'more' if self.costs_off > 0 else 'less'} than the costs "
             f"that {self.arm} decides by say ({measured:.1f} ms against {expected:.1f} ms)"

@@ -1,11 +1,11 @@
 """Figures of the A/B page: the ratio and its sequence round by round, and the ledger that explains it."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import plotly.graph_objects as go
 
+from avlab.experiments.answers import ABAnswer, ArmSeen, Comparison, Ledger, Point
 from avlab.experiments.statistics import least_rounds
 from avlab.experiments.words import LEDGER
 from avlab.figures import palette
@@ -28,12 +28,13 @@ FATES = (
 )
 NOTHING = -100.0  # percent: no ratio is below 0
 MOST_TICKS = 12  # rounds that are each named under the chart
+Row = dict[str, str | float | bool | None]  # of a table, by its columns
 LEAST = f"an interval needs at least {least_rounds()}"
 
 
-def no_round(answer: Mapping[str, Any]) -> str:
+def no_round(answer: ABAnswer) -> str:
     """Why there is nothing to draw of rounds."""
-    if answer["state"] == "running":
+    if answer.state == "running":
         return f"The first round is under way: {LEAST}."
     return f"It ended before a round was complete: {LEAST}."
 
@@ -44,37 +45,38 @@ def colour_of(arms: list[str], arm: str) -> str:
     return colours[arms.index(arm) % len(colours)]
 
 
-def ratios(answer: Mapping[str, Any]) -> go.Figure:
+def ratios(answer: ABAnswer) -> go.Figure:
     """Percent faster than the baseline by round: estimate so far, the confidence sequence as a band, rounds as dots."""
-    plan, results = answer["plan"], [result for result in answer["results"] if result["rounds"]]
+    plan, results = answer.plan, [result for result in answer.results if result.rounds]
     if not results:
         return nothing(no_round(answer), 380)
-    figure = frame("round", f"throughput against {plan['baseline']}, %", 380, unified=False)
+    figure = frame("round", f"throughput against {plan.baseline}, %", 380, unified=False)
     figure.add_hline(0, line={"color": palette.EVENT, "width": 1, "dash": "dash"})
     for result in results:
-        colour = colour_of(plan["arms"], result["arm"])
-        low, estimate, high = (_percent(result[f"{name}_by_round"]) for name in ("low", "estimate", "high"))
+        colour = colour_of(plan.arms, result.arm)
+        low, high = _percent(result.low_by_round), _percent(result.high_by_round)
+        estimate = _percent(result.estimate_by_round)
         number = np.arange(1, len(estimate) + 1)
         known = np.isfinite(low) & np.isfinite(high)
         figure.add_trace(
             go.Scatter(
                 x=[*number[known], *number[known][::-1]], y=[*high[known], *low[known][::-1]], fill="toself",
                 fillcolor=palette.faint(colour, 0.14), line={"width": 0}, hoverinfo="skip", mode="lines",
-                legendgroup=result["arm"], showlegend=False,
+                legendgroup=result.arm, showlegend=False,
             )
         )  # fmt: skip
         figure.add_trace(
             go.Scatter(
-                x=number, y=_percent(result["ratio_by_round"]), mode="markers", showlegend=False,
-                legendgroup=result["arm"], marker={"color": palette.faint(colour, 0.35), "size": 5},
-                hovertemplate=f"{result['arm']}, round %{{x}} alone: %{{y:+.1f}} %<extra></extra>",
+                x=number, y=_percent(result.ratio_by_round), mode="markers", showlegend=False,
+                legendgroup=result.arm, marker={"color": palette.faint(colour, 0.35), "size": 5},
+                hovertemplate=f"{result.arm}, round %{{x}} alone: %{{y:+.1f}} %<extra></extra>",
             )
         )  # fmt: skip
         ends = [f"[{_end(one)}, {_end(other)}]" for one, other in zip(low, high, strict=True)]
         figure.add_trace(
             line(
-                result["arm"], number, estimate, colour, legendgroup=result["arm"], customdata=ends,
-                hovertemplate=f"{result['arm']} after %{{x}} rounds: %{{y:+.1f}} % %{{customdata}}<extra></extra>",
+                result.arm, number, estimate, colour, legendgroup=result.arm, customdata=ends,
+                hovertemplate=f"{result.arm} after %{{x}} rounds: %{{y:+.1f}} % %{{customdata}}<extra></extra>",
             )
         )  # fmt: skip
     rounds = _longest(results)
@@ -83,7 +85,7 @@ def ratios(answer: Mapping[str, Any]) -> go.Figure:
     return figure
 
 
-def _percent(values: list[float | None]) -> np.ndarray:
+def _percent(values: Sequence[float | None]) -> np.ndarray:
     return 100 * (np.array(values, dtype=float) - 1)
 
 
@@ -91,24 +93,24 @@ def _end(value: float) -> str:
     return f"{value:+.1f}" if np.isfinite(value) else "…"
 
 
-def _longest(results: list[Mapping[str, Any]]) -> int:
-    return max(result["rounds"] for result in results)
+def _longest(results: list[Comparison]) -> int:
+    return max(result.rounds for result in results)
 
 
-def _range(results: list[Mapping[str, Any]]) -> list[float]:
+def _range(results: list[Comparison]) -> list[float]:
     """The present intervals, rounds and 0, with some room; the wide bands of the first rounds may leave the picture."""
     seen = [0.0]
     for result in results:
         seen += [
-            *_percent([result["low"], result["high"]]),
-            *np.percentile(_percent(result["ratio_by_round"]), [10, 90]),
+            *_percent([result.low, result.high]),
+            *np.percentile(_percent(result.ratio_by_round), [10, 90]),
         ]
     known = [value for value in seen if np.isfinite(value)]
     room = 0.25 * (max(known) - min(known)) + 1.0
     return [max(min(known) - room, NOTHING), max(known) + room]
 
 
-def ledger(answer: Mapping[str, Any]) -> go.Figure:
+def ledger(answer: ABAnswer) -> go.Figure:
     """Milliseconds for 1,000 output tokens by arm and part, and where verifying every draft token would have led."""
     arms = _with_ledger(answer)
     if not arms:
@@ -117,17 +119,17 @@ def ledger(answer: Mapping[str, Any]) -> go.Figure:
     names = list(arms)[::-1]
     figure.update_yaxes(tickvals=names, ticktext=[broken(arm) for arm in names])
     for part, title in PARTS.items():
-        values = [max(arms[arm][f"{part}_ms"] or 0.0, 0.0) for arm in names]
+        values = [max(arms[arm].line(f"{part}_ms") or 0.0, 0.0) for arm in names]
         figure.add_trace(
             go.Bar(
                 y=names, x=values, name=title, orientation="h", marker={"color": COLOURS[part]}, width=0.6,
                 hovertemplate=f"%{{y}}, {title}: %{{x:,.0f}} ms<extra></extra>",
             )
         )  # fmt: skip
-    trimming = [arm for arm in names if (arms[arm]["saved_ms"] or 0) > 0]
+    trimming = [arm for arm in names if (arms[arm].saved_ms or 0) > 0]
     figure.add_trace(
         go.Scatter(
-            y=trimming, x=[arms[arm]["total_ms"] + arms[arm]["saved_ms"] for arm in trimming], mode="markers",
+            y=trimming, x=[arms[arm].total_ms + (arms[arm].saved_ms or 0.0) for arm in trimming], mode="markers",
             name="all verified", cliponaxis=False,
             marker={"symbol": "diamond-open", "size": 11, "color": palette.CHOSEN, "line": {"width": 2}},
             hovertemplate="%{y}, had every draft token been verified: %{x:,.0f} ms by the cost table<extra></extra>",
@@ -139,11 +141,11 @@ def ledger(answer: Mapping[str, Any]) -> go.Figure:
     return figure
 
 
-def drafts(answer: Mapping[str, Any]) -> go.Figure:
+def drafts(answer: ABAnswer) -> go.Figure:
     """What became of draft tokens, for 1,000 output tokens, by arm."""
-    arms = {arm: entry for arm, entry in _with_ledger(answer).items() if entry["scheduled"]}
+    arms = {arm: entry for arm, entry in _with_ledger(answer).items() if entry.scheduled}
     if not arms:
-        waits = answer["state"] == "running"
+        waits = answer.state == "running"
         return nothing("No arm has drafted yet." if waits else "No arm drafted in a round that counts.")
     figure = frame("draft tokens for 1,000 output tokens", "", 120 + 44 * len(arms), unified=False)
     names = list(arms)[::-1]
@@ -151,7 +153,7 @@ def drafts(answer: Mapping[str, Any]) -> go.Figure:
     for fate, title, colour in FATES:
         figure.add_trace(
             go.Bar(
-                y=names, x=[arms[arm][fate] for arm in names], name=title, orientation="h", width=0.6,
+                y=names, x=[arms[arm].line(fate) for arm in names], name=title, orientation="h", width=0.6,
                 marker={"color": colour}, hovertemplate=f"%{{y}}, {title}: %{{x:,.0f}}<extra></extra>",
             )
         )  # fmt: skip
@@ -166,54 +168,56 @@ def broken(arm: str) -> str:
     return arm.replace("+", "<br>+")
 
 
-def _with_ledger(answer: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    return {arm: seen["ledger"] for arm, seen in answer["arms"].items() if seen["ledger"]}
+def _with_ledger(answer: ABAnswer) -> dict[str, Ledger]:
+    return {arm: seen.ledger for arm, seen in answer.arms.items() if seen.ledger}
 
 
-def table(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
+def table(answer: ABAnswer) -> list[Row]:
     """A row an arm: throughput, ratio with both intervals, and what users saw."""
-    results = {result["arm"]: result for result in answer["results"]}
-    rows = []
-    for arm, seen in answer["arms"].items():
+    results = {result.arm: result for result in answer.results}
+    rows: list[Row] = []
+    for arm, seen in answer.arms.items():
         result = results.get(arm)
         rows.append(
             {
                 "arm": arm,
-                "tokens/s": seen["tokens_per_s"],
-                f"× {answer['plan']['baseline']}": 1.0 if result is None else result["ratio"],
-                "95 %, watched": "baseline" if result is None else _interval(result, "low", "high"),
-                "95 %, planned": "" if result is None else _interval(result, "fixed_low", "fixed_high"),
+                "tokens/s": seen.tokens_per_s,
+                f"× {answer.plan.baseline}": 1.0 if result is None else result.ratio,
+                "95 %, watched": "baseline" if result is None else _interval(result, result.low, result.high),
+                "95 %, planned": ""
+                if result is None
+                else _interval(result, result.fixed_low, result.fixed_high),
                 **users(seen),
-                "first, ms": seen.get("p50_ttft_ms"),
+                "first, ms": seen.p50_ttft_ms,
             }
         )
     return rows
 
 
-def ledger_table(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
+def ledger_table(answer: ABAnswer) -> list[Row]:
     """The ledger, a row a line of it and a column an arm."""
     arms = _with_ledger(answer)
     if not arms:
         return []
     return [
-        {"per 1,000 output tokens": title} | {arm: entry[name] for arm, entry in arms.items()}
+        {"per 1,000 output tokens": title} | {arm: entry.line(name) for arm, entry in arms.items()}
         for name, title in LEDGER.items()
     ]
 
 
-def users(seen: Mapping[str, Any]) -> dict[str, float | None]:
+def users(seen: ArmSeen | Point) -> dict[str, float | None]:
     """What one user got, by the names of the tables' columns."""
     return {
-        "one user": seen.get("interactivity"),
-        "p50, ms": seen.get("p50_tpot_ms"),
-        "p95, ms": seen.get("p95_tpot_ms"),
+        "one user": seen.interactivity,
+        "p50, ms": seen.p50_tpot_ms,
+        "p95, ms": seen.p95_tpot_ms,
     }
 
 
-def _interval(result: Mapping[str, Any], low: str, high: str) -> str:
-    if not result["rounds"]:
+def _interval(result: Comparison, low: float | None, high: float | None) -> str:
+    if not result.rounds:
         return DASH
-    if result.get(low) is None and result.get(high) is None:
+    if low is None and high is None:
         return "not yet"
-    ends = ("…" if result.get(name) is None else f"{result[name]:.3f}" for name in (low, high))
+    ends = ("…" if end is None else f"{end:.3f}" for end in (low, high))
     return " to ".join(ends)

@@ -6,6 +6,8 @@ from typing import Any
 from avlab.commands import terminal
 from avlab.config import default_database
 from avlab.errors import is_ours
+from avlab.experiments.answers import ABAnswer, FrontierAnswer, Objective
+from avlab.experiments.values import from_values, to_values
 from avlab.kinds import Config
 from avlab.lab import owner
 from avlab.lab.owner import OwnerClosed, OwnerSilent
@@ -54,11 +56,11 @@ class Remote:
     def summary(self) -> dict[str, Any]:
         return self._answer("show")
 
-    def ab(self, slo: Any = None) -> dict[str, Any]:
-        return self._answer("ab", slo=slo)
+    def ab(self, slo: Objective | None = None) -> ABAnswer:
+        return from_values(ABAnswer, self._answer("ab", slo=slo))
 
-    def frontier(self, slo: Any = None) -> dict[str, Any]:
-        return self._answer("frontier", slo=slo)
+    def frontier(self, slo: Objective | None = None) -> FrontierAnswer:
+        return from_values(FrontierAnswer, self._answer("frontier", slo=slo))
 
     def _answer(self, what: str, **more: Any) -> dict[str, Any]:
         if self._end is None:
@@ -84,7 +86,7 @@ class Remote:
 
         read: dict[str, Any] = {"show": summarise, "ab": analyse, "frontier": analyse_frontier}
         with connect_reader(self.database) as con:
-            return read[what](con, queries.find_run(con, self.run), **more)
+            return to_values(read[what](con, queries.find_run(con, self.run), **more))
 
     def _left(self) -> dict[str, Any] | None:
         """The last progress of a run whose lab is gone; None where the run is served all the same."""

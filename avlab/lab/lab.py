@@ -18,8 +18,10 @@ from avlab.config import RunConfig
 from avlab.errors import not_written
 from avlab.experiments import frontier_plan
 from avlab.experiments.analysis import analyse
+from avlab.experiments.answers import ABAnswer, FrontierAnswer, Objective
 from avlab.experiments.frontier_analysis import analyse_frontier
 from avlab.experiments.summary import summarise
+from avlab.experiments.values import to_values
 from avlab.kinds import Config, make_config
 from avlab.lab.owner import Owner, OwnerError
 from avlab.lab.supervisor import REFERENCE, Supervisor, WorkerError
@@ -175,24 +177,22 @@ class Lab:
         with self.database.cursor() as con:
             return summarise(con, queries.find_run(con, run))
 
-    def ab(self, run: str, slo: tuple[str, float] | None = None) -> dict:
+    def ab(self, run: str, slo: Objective | None = None) -> ABAnswer:
         """What a run's A/B says by now, by id, the beginning of one, or "last"."""
         with self.database.cursor() as con:
             return analyse(con, queries.find_run(con, run), slo)
 
-    def frontier(self, run: str, slo: tuple[str, float] | None = None) -> dict:
+    def frontier(self, run: str, slo: Objective | None = None) -> FrontierAnswer:
         """What is known of the frontier that a run measures."""
         with self.database.cursor() as con:
             return analyse_frontier(con, queries.find_run(con, run), slo)
 
-    def plan_frontier(self, config: RunConfig | dict, experiment: m.Experiment | dict) -> dict:
-        """What earlier runs leave to be done of a frontier: runs, and the plan for the rest (None if nothing is)."""
+    def plan_frontier(self, config: RunConfig | dict, experiment: m.Experiment | dict) -> frontier_plan.Rest:
+        """What earlier runs leave to be done of a frontier."""
         checked = config if isinstance(config, RunConfig) else RunConfig.make(config)
         plan = msgspec.convert(experiment, m.Experiment) if isinstance(experiment, dict) else experiment
         with self.database.cursor() as con:
-            earlier = frontier_plan.earlier_runs(con, checked, plan)
-            rest = frontier_plan.missing(con, earlier, plan)
-        return {"runs": earlier, "plan": None if rest is None else msgspec.to_builtins(rest)}
+            return frontier_plan.rest_of(con, checked, plan)
 
     def export(self, run: str, folder: str, form: str = "parquet") -> dict:
         """Write a run to a new folder; returns the manifest."""
@@ -246,9 +246,9 @@ class Lab:
             "stop": self.ask_to_stop,
             "runs": self.runs,
             "show": self.show,
-            "ab": self.ab,
-            "frontier": self.frontier,
-            "plan_frontier": self.plan_frontier,
+            "ab": lambda **asked: to_values(self.ab(**asked)),
+            "frontier": lambda **asked: to_values(self.frontier(**asked)),
+            "plan_frontier": lambda **asked: to_values(self.plan_frontier(**asked)),
             "export": self.export,
             "report": self.report,
             "costs": self.costs,

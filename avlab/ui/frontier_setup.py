@@ -1,6 +1,5 @@
 """The form that starts a frontier, or goes on with one."""
 
-import msgspec
 import streamlit as st
 
 from avlab.experiments.frontier_plan import make_frontier
@@ -11,7 +10,6 @@ from avlab.ui import host, settings, shown
 from avlab.ui.ab_setup import MOST_LEARNING, MOST_REQUESTS, base_config, draft_positions, say_notes
 from avlab.ui.refusals import refusals
 from avlab.ui.typed import Fields
-from avlab.wire.messages import Experiment
 
 MOST_REPEATS = 100
 
@@ -65,9 +63,9 @@ def form() -> None:
 def _start(arms: list[str], loads: list[int], repeats: int, block: str, learn: int) -> None:
     """Start what is missing, or say that nothing is."""
     config, plan = make_frontier(base_config(), arms, loads, repeats, block, learn=learn)
-    rest = host.lab().plan_frontier(config, plan)["plan"]
+    rest = host.lab().plan_frontier(config, plan).plan
     if rest is None:
         st.info("Every repeat of this frontier is there already: ask for more repeats.")
         return
-    shown.start(config, msgspec.convert(rest, Experiment))
+    shown.start(config, rest)
     st.rerun()

@@ -6,19 +6,22 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import psutil
 import pytest
+from answers import recorded_plan
 from places import ROOT, SUPPORT
 
 from avlab.commands.ab import Watch
 from avlab.commands.terminal_ab import Pace
 from avlab.config import ConfigError, RunConfig
 from avlab.experiments.analysis import NoExperiment, analyse
+from avlab.experiments.answers import Comparison
 from avlab.experiments.plan import make_plan, notes
+from avlab.experiments.values import from_values, to_values
 from avlab.experiments.words import RATIO, verdict
 from avlab.lab.lab import Lab
-from avlab.store.runs import plain
 
 WORKER = (sys.executable, str(SUPPORT / "stand_in_serving.py"))
 CLI = (sys.executable, str(SUPPORT / "stand_in_cli.py"))
@@ -57,38 +60,32 @@ def conduct(path, arms="adaptive,fixed:5,none", **changes):
 @pytest.mark.parametrize("design", ["switchback", "isolated"])
 def test_an_ab_from_plan_to_verdict(path, simulated, design):
     run, answer, summary = conduct(path, design=design)
-    assert (answer["run_id"], answer["state"], answer["rounds"], answer["dropped"]) == (
+    assert (answer.run_id, answer.state, answer.rounds, answer.dropped) == (
         run,
         "finished",
         ROUNDS,
         [],
     )
-    assert (answer["plan"]["baseline"], answer["plan"]["seed"]) == ("fixed:5", 7)
-    assert answer["seconds_a_round"] > 0
-    by_arm = {result["arm"]: result for result in answer["results"]}
+    assert (answer.plan.baseline, answer.plan.seed) == ("fixed:5", 7)
+    assert answer.seconds_a_round > 0
+    by_arm = {result.arm: result for result in answer.results}
     assert set(by_arm) == {"adaptive", "none"}
     # five drafts of verse for each of sixteen requests cost this worker twice what they bring
     for result in by_arm.values():
-        assert (
-            result["declared"]
-            and result["rounds"] == ROUNDS
-            and 1 < result["low"] < result["ratio"] < result["high"]
-        )
-        assert "faster than fixed:5 at 16 requests." in verdict(result, answer["plan"])
-    ledger = {arm: seen["ledger"] for arm, seen in answer["arms"].items()}
-    assert ledger["none"]["draft_ms"] == ledger["none"]["scheduled"] == ledger["fixed:5"]["saved_ms"] == 0
-    assert ledger["adaptive"]["saved_ms"] > 0
+        assert result.declared and result.rounds == ROUNDS and 1 < result.low < result.ratio < result.high
+        assert "faster than fixed:5 at 16 requests." in verdict(result, answer.plan)
+    ledger = {arm: seen.ledger for arm, seen in answer.arms.items()}
+    assert ledger["none"].draft_ms == ledger["none"].scheduled == ledger["fixed:5"].saved_ms == 0
+    assert ledger["adaptive"].saved_ms > 0
     for arm, entry in ledger.items():
-        assert entry["scheduled"] == pytest.approx(
-            entry["accepted"] + entry["rejected"] + entry["trimmed"]
-        ), arm
+        assert entry.scheduled == pytest.approx(entry.accepted + entry.rejected + entry.trimmed), arm
         parts = ("prompt_ms", "draft_ms", "verify_ms", "sample_ms", "decide_ms", "other_ms")
-        assert sum(entry[part] for part in parts) == pytest.approx(entry["total_ms"])
-        assert entry["total_ms"] == pytest.approx(1e6 / answer["arms"][arm]["tokens_per_s"])
-        seen = answer["arms"][arm]
-        assert 0 < seen["p50_tpot_ms"] <= seen["p95_tpot_ms"]
-        assert seen["interactivity"] == pytest.approx(1e3 / seen["p50_tpot_ms"], rel=0.5)
-    assert answer["slo"]["arm"] == max(answer["arms"], key=lambda arm: answer["arms"][arm]["tokens_per_s"])
+        assert sum(entry.line(part) for part in parts) == pytest.approx(entry.total_ms)
+        assert entry.total_ms == pytest.approx(1e6 / answer.arms[arm].tokens_per_s)
+        seen = answer.arms[arm]
+        assert 0 < seen.p50_tpot_ms <= seen.p95_tpot_ms
+        assert seen.interactivity == pytest.approx(1e3 / seen.p50_tpot_ms, rel=0.5)
+    assert answer.slo.arm == max(answer.arms, key=lambda arm: answer.arms[arm].tokens_per_s)
     assert summary["state"] == "finished"
 
 
@@ -148,9 +145,9 @@ def test_the_command_line_says_before_and_after_that_rounds_are_too_few(path, si
 
 def test_identical_arms_are_compared_and_not_declared(path, simulated):
     _, answer, _ = conduct(path, "fixed:2,fixed:2")
-    (result,) = answer["results"]
-    assert (result["arm"], result["declared"]) == ("fixed:2#2", False)
-    assert not any("best fixed length" in sentence for sentence in answer["verdicts"])
+    (result,) = answer.results
+    assert (result.arm, result.declared) == ("fixed:2#2", False)
+    assert not any("best fixed length" in sentence for sentence in answer.verdicts)
 
 
 def test_a_worker_that_dies_leaves_the_rounds_before(path):
@@ -163,12 +160,12 @@ def test_a_worker_that_dies_leaves_the_rounds_before(path):
         os.kill(worker.pid, signal.SIGKILL)
         assert lab.supervisor.wait(60)
         answer = lab.ab(run)
-    assert answer["state"] == "cut short" and 0 < answer["rounds"] < 500
-    (dropped,) = answer["dropped"]
-    assert dropped["reason"] == "the worker went away in the middle of it"
-    assert answer["verdicts"][-2] == f"The A/B was cut short after {answer['rounds']} of 500 rounds."
-    assert answer["verdicts"][-1] == f"Left out: round {dropped['round'] + 1} ({dropped['reason']})."
-    assert all(result["rounds"] == answer["rounds"] for result in answer["results"])
+    assert answer.state == "cut short" and 0 < answer.rounds < 500
+    (dropped,) = answer.dropped
+    assert dropped.reason == "the worker went away in the middle of it"
+    assert answer.verdicts[-2] == f"The A/B was cut short after {answer.rounds} of 500 rounds."
+    assert answer.verdicts[-1] == f"Left out: round {dropped.round + 1} ({dropped.reason})."
+    assert all(result.rounds == answer.rounds for result in answer.results)
     assert not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE
 
 
@@ -268,20 +265,20 @@ def test_the_baseline_is_the_first_fixed_length_unless_named():
 
 
 def test_verdicts_say_the_unit_and_what_is_not_known():
-    terms = {"concurrency": 32, "baseline": "fixed:5"}
-    result = {"arm": "adaptive", "ratio": 1.12, "low": 1.08, "high": 1.16, "rounds": 30, "moved": False}
-    result |= {"rounds_to_2_percent": 80, "minutes_to_2_percent": 12.3}
+    terms = recorded_plan(concurrency=32)
+    result = Comparison(arm="adaptive", ratio=1.12, low=1.08, high=1.16, rounds=30)
+    result = replace(result, rounds_to_2_percent=80, minutes_to_2_percent=12.3)
     assert verdict(result, terms) == "adaptive is 12 % [8.0, 16] faster than fixed:5 at 32 requests."
-    slower = result | {"ratio": 0.9, "low": 0.8, "high": 0.95}
+    slower = replace(result, ratio=0.9, low=0.8, high=0.95)
     assert verdict(slower, terms) == "adaptive is 10 % [5.0, 20] slower than fixed:5 at 32 requests."
-    open_ = result | {"ratio": 1.01, "low": 0.98, "high": 1.04}
+    open_ = replace(result, ratio=1.01, low=0.98, high=1.04)
     assert (
         "no difference is declared after 30 rounds; it lies between −2.0 and +4.0 %; ± 2 % needs about 80 "
         "rounds, 12 min in all." in verdict(open_, terms)
     )
-    assert "too few rounds" in verdict(result | {"low": None, "high": None}, terms)
-    assert "the ratio changed" in verdict(result | {"moved": True}, terms)
-    assert plain(result) == result
+    assert "too few rounds" in verdict(replace(result, low=None, high=None), terms)
+    assert "the ratio changed" in verdict(replace(result, moved=True), terms)
+    assert from_values(Comparison, to_values(result)) == result
 
 
 def test_watching_an_experiment_takes_little_of_its_time():
@@ -331,5 +328,5 @@ def test_an_ab_with_the_real_engine(tmp_path):
         assert lab.supervisor.wait(300), lab.supervisor.log_tail()
         assert not lab.supervisor.status().error, lab.supervisor.status().error
         answer = lab.ab(run)
-    assert answer["rounds"] == 2 and all(result["rounds"] == 2 for result in answer["results"])
-    assert answer["arms"]["fixed:2"]["ledger"]["draft_ms"] > 0
+    assert answer.rounds == 2 and all(result.rounds == 2 for result in answer.results)
+    assert answer.arms["fixed:2"].ledger.draft_ms > 0

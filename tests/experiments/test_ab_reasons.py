@@ -1,35 +1,38 @@
 """Why an adaptive arm lost: each term is named by the ledger that shows it."""
 
+from dataclasses import replace
+
 import pytest
+from answers import ab_answer, ledger, seen
 
-from avlab.experiments.reasons import ENOUGH_SLOTS, why
+from avlab.experiments.answers import AgainstFixed
+from avlab.experiments.reasons import ENOUGH_SLOTS, Position, why
 
-WINNER = {
-    "prompt_ms": 0.0, "draft_ms": 100.0, "verify_ms": 700.0, "sample_ms": 50.0, "decide_ms": 10.0, "other_ms": 40.0,
-    "total_ms": 900.0, "saved_ms": 0.0, "expected_ms": None, "measured_ms": None, "scheduled": 2500.0, "trimmed": 0.0,
-    "explored": 0.0, "explored_ms": 0.0,
-}  # fmt: skip
+WINNER = ledger(
+    draft_ms=100.0, verify_ms=700.0, sample_ms=50.0, decide_ms=10.0, other_ms=40.0, total_ms=900.0, expected_ms=None,
+    measured_ms=None, scheduled=2500.0,
+)  # fmt: skip
 # loses 100 ms to the winner, 60 of them in verification; no term stands out
-LOSER = WINNER | {
-    "draft_ms": 120.0, "verify_ms": 760.0, "decide_ms": 30.0, "total_ms": 1000.0, "saved_ms": 300.0,
-    "expected_ms": 20.0, "measured_ms": 20.5, "trimmed": 1500.0,
-}  # fmt: skip
-GOOD = [{"position": 0, "estimate": 0.71, "accepted": 0.7, "slots": 5000}]
-POOR = [*GOOD, {"position": 2, "estimate": 0.5, "accepted": 0.4, "slots": ENOUGH_SLOTS}]
-FEW = [*GOOD, {"position": 2, "estimate": 0.9, "accepted": 0.1, "slots": ENOUGH_SLOTS - 1}]
+LOSER = replace(
+    WINNER, draft_ms=120.0, verify_ms=760.0, decide_ms=30.0, total_ms=1000.0, saved_ms=300.0, expected_ms=20.0,
+    measured_ms=20.5, trimmed=1500.0,
+)  # fmt: skip
+GOOD = [Position(0, 0.71, 0.7, 5000)]
+POOR = [*GOOD, Position(2, 0.5, 0.4, ENOUGH_SLOTS)]
+FEW = [*GOOD, Position(2, 0.9, 0.1, ENOUGH_SLOTS - 1)]
 
 
 def reason(positions=GOOD, winner="fixed:5", arm="adaptive+depth", **changes):
-    answer = {
-        "arms": {
-            arm: {"ledger": LOSER | changes, "tokens_per_s": 1.0},
-            winner: {"ledger": WINNER, "tokens_per_s": 1.1},
+    answer = ab_answer(
+        arms={
+            arm: seen(ledger=replace(LOSER, **changes), tokens_per_s=1.0),
+            winner: seen(ledger=WINNER, tokens_per_s=1.1),
         },
-        "adaptive": [{"arm": arm, "beaten_by": [winner]}],
-    }
+        adaptive=[AgainstFixed(arm, [], False, None, None, [winner], [])],
+    )
     (found,) = why(answer, {arm: positions})
-    assert (found["arm"], found["by"]) == (arm, winner)
-    return found["term"], found["text"]
+    assert (found.arm, found.by) == (arm, winner)
+    return found.term, found.text
 
 
 @pytest.mark.parametrize(

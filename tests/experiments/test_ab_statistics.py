@@ -125,7 +125,7 @@ def test_a_best_fixed_length_is_named_only_once_something_can_be_declared():
     tokens = np.array(list(rates.values()))
     few = tokens[:, : s.least_rounds() - 1]
     assert best_fixed(list(rates), few, np.ones_like(few)) is None
-    assert best_fixed(list(rates), tokens, np.ones_like(tokens))["arm"] == "none"
+    assert best_fixed(list(rates), tokens, np.ones_like(tokens)).arm == "none"
 
 
 def test_against_a_library_of_always_valid_inference():

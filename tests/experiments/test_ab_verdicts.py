@@ -1,13 +1,16 @@
 """What an A/B claims, and when it takes a claim back: from throughputs by round to sentences."""
 
+from dataclasses import fields, replace
 from html import unescape
 
 import numpy as np
 import pytest
 import store_frames as frames
+from answers import ab_answer, recorded_plan, seen
 
 from avlab.experiments import analysis, words
 from avlab.experiments.analysis import against_fixed, analyse, result_of
+from avlab.experiments.answers import BestFixed, Comparison, Dropped, Within
 from avlab.figures.ab import table
 from avlab.report import _table, report
 from avlab.store.database import Database
@@ -37,16 +40,9 @@ def answer(found, baseline, **changes):
     """The parts of an analysis that words are made of."""
     arms = list(found)
     results = [result_of(arm, found[arm], found[baseline], 12.0) for arm in arms if arm != baseline]
-    return {
-        "plan": {"arms": arms, "baseline": baseline, "concurrency": 16, "rounds": ROUNDS},
-        "results": results,
-        "adaptive": against_fixed(found, arms, baseline, 12.0),
-        "best_fixed": best_fixed(found),
-        "slo": None,
-        "state": "finished",
-        "rounds": ROUNDS,
-        "dropped": [],
-    } | changes
+    parts = {"plan": recorded_plan(arms, baseline, ROUNDS), "results": results, "rounds": ROUNDS}
+    parts |= {"adaptive": against_fixed(found, arms, baseline, 12.0), "best_fixed": best_fixed(found)}
+    return ab_answer(**parts | changes)
 
 
 MOVING = np.repeat([1.4, 0.7], [40, 160])  # against 1: faster at first, slower later
@@ -54,9 +50,9 @@ MOVING = np.repeat([1.4, 0.7], [40, 160])  # against 1: faster at first, slower 
 
 def test_beating_every_fixed_length_is_said_with_their_names():
     told = answer(rates(adaptive=1.2, fixed_5=1.0, none=0.9, verify_3=2.0), "fixed:5")
-    (beats,) = told["adaptive"]
-    assert beats["declared"] and beats["fixed"] == ["fixed:5", "none"] and 1 < beats["least_low"] < 1.2
-    least, after = words.percent(beats["least_low"]), beats["declared_at"]
+    (beats,) = told.adaptive
+    assert beats.declared and beats.fixed == ["fixed:5", "none"] and 1 < beats.least_low < 1.2
+    least, after = words.percent(beats.least_low), beats.declared_at
     assert (
         f"adaptive beats every fixed length compared: fixed:5, none; each by at least {least} % (declared after "
         f"{after} rounds)." in words.verdicts(told)
@@ -66,18 +62,18 @@ def test_beating_every_fixed_length_is_said_with_their_names():
 @pytest.mark.parametrize("others", [{"fixed_5": 1.0}, {"fixed_5": 1.0, "verify_3": 1.0}])
 def test_one_fixed_length_is_not_every(others):
     told = answer(rates(adaptive=1.5, **others), "fixed:5")
-    assert not told["adaptive"][0]["declared"] and "every fixed" not in " ".join(words.verdicts(told))
+    assert not told.adaptive[0].declared and "every fixed" not in " ".join(words.verdicts(told))
 
 
 def test_a_ratio_that_moved_takes_every_claim_back():
     found = rates(rounds=200, adaptive=MOVING, fixed_5=1.0, none=1.0)
     told = answer(found, "fixed:5")
-    adaptive = told["results"][0]
-    assert adaptive["moved"] and adaptive["declared_at"] and not adaptive["declared"]
-    assert adaptive["rounds_to_2_percent"] is None
-    (beats,) = told["adaptive"]
-    assert not beats["declared"] and beats["least_low"] is beats["declared_at"] is None
-    assert beats["beaten_by"] == []
+    adaptive = told.results[0]
+    assert adaptive.moved and adaptive.declared_at and not adaptive.declared
+    assert adaptive.rounds_to_2_percent is None
+    (beats,) = told.adaptive
+    assert not beats.declared and beats.least_low is beats.declared_at is None
+    assert beats.beaten_by == []
     said = " ".join(words.verdicts(told))
     assert "the ratio changed while it was measured" in said and "beats every" not in said
 
@@ -86,9 +82,9 @@ def test_a_ratio_that_moved_takes_every_claim_back():
 def test_a_ratio_that_moved_claims_nothing_on_either_side_of_1(levels):
     found = rates(rounds=160, adaptive=np.repeat(levels, [60, 100]), fixed_5=1.0, none=1.0)
     told = answer(found, "fixed:5")
-    result, (beats,) = told["results"][0], told["adaptive"]
-    assert result["moved"] and not result["low"] <= 1 <= result["high"] and not result["declared"]
-    assert not beats["declared"] and beats["beaten_by"] == []
+    result, (beats,) = told.results[0], told.adaptive
+    assert result.moved and not result.low <= 1 <= result.high and not result.declared
+    assert not beats.declared and beats.beaten_by == []
 
 
 def test_declared_means_an_interval_beside_it_without_1():
@@ -98,21 +94,19 @@ def test_declared_means_an_interval_beside_it_without_1():
         rates(adaptive=0.8, none=1.0),
     ):
         result = result_of("adaptive", found["adaptive"], found["none"])
-        assert result["declared"] == (not result["low"] <= 1 <= result["high"])
+        assert result.declared == (not result.low <= 1 <= result.high)
 
 
 def test_the_best_fixed_length_is_named_with_its_own_rate_or_not_settled():
     found = rates(adaptive=1.0, fixed_1=1.2, fixed_5=1.0, verify_3=1.5)
     best = best_fixed(found)
-    assert best["arm"] == "fixed:1" and best["tokens_per_s"] == pytest.approx(found["fixed:1"].mean())
+    assert best.arm == "fixed:1" and best.tokens_per_s == pytest.approx(found["fixed:1"].mean())
     assert "The best fixed length compared is fixed:1: 1" in " ".join(
         words.verdicts(answer(found, "fixed:5"))
     )
     turns = np.tile([1.3, 0.7], ROUNDS // 2)  # one half of the rounds would choose each
     found = rates(fixed_1=turns, fixed_5=1.0, none=0.5)
-    assert best_fixed(found) == {
-        "arm": None, "tokens_per_s": None, "between": ["fixed:1", "fixed:5"]
-    }  # fmt: skip
+    assert best_fixed(found) == BestFixed(None, None, ["fixed:1", "fixed:5"])
     said = " ".join(words.verdicts(answer(found, "fixed:5")))
     assert (
         "The best fixed length is not settled between fixed:1 and fixed:5." in said and "tokens/s" not in said
@@ -121,9 +115,9 @@ def test_the_best_fixed_length_is_named_with_its_own_rate_or_not_settled():
 
 def test_losses_to_an_adaptive_baseline_count_too():
     found = rates(**{"adaptive": 1.2, "adaptive+depth": 1.0, "none": 0.8})
-    beaten = {row["arm"]: row["beaten_by"] for row in against_fixed(found, list(found), "adaptive")}
+    beaten = {row.arm: row.beaten_by for row in against_fixed(found, list(found), "adaptive")}
     assert beaten == {"adaptive": [], "adaptive+depth": ["adaptive"]}
-    beaten = {row["arm"]: row["beaten_by"] for row in against_fixed(found, list(found), "adaptive+depth")}
+    beaten = {row.arm: row.beaten_by for row in against_fixed(found, list(found), "adaptive+depth")}
     assert beaten == {"adaptive": [], "adaptive+depth": ["adaptive"]}
 
 
@@ -142,26 +136,28 @@ def test_how_often_one_of_several_comparisons_is_wrong():
 
 def test_how_long_until_is_told_in_minutes_and_of_every_arm():
     told = answer(rates(none=1.0, fixed_1=1.0, adaptive=1.0), "none")
-    for result in told["results"]:
-        assert result["minutes_to_2_percent"] == pytest.approx(result["rounds_to_2_percent"] * 12 / 60)
-    sooner, later = ({"rounds": ROUNDS, "arm": arm} for arm in ("fixed:1", "adaptive"))
-    sooner |= {"rounds_to_2_percent": 41, "minutes_to_2_percent": 8.2}
-    later |= {"rounds_to_2_percent": 80, "minutes_to_2_percent": 16.0}
-    assert words.until({"results": [sooner, later]}) == (
+    for result in told.results:
+        assert result.minutes_to_2_percent == pytest.approx(result.rounds_to_2_percent * 12 / 60)
+    sooner = Comparison(arm="fixed:1", rounds=ROUNDS, rounds_to_2_percent=41, minutes_to_2_percent=8.2)
+    later = Comparison(arm="adaptive", rounds=ROUNDS, rounds_to_2_percent=80, minutes_to_2_percent=16.0)
+    assert words.until(ab_answer(results=[sooner, later])) == (
         "Every ratio is known to ± 2 % after about 80 rounds, 16 min in all."
     )
     assert (
-        words.until({"results": [sooner]})
+        words.until(ab_answer(results=[sooner]))
         == "The ratio is known to ± 2 % after about 41 rounds, 8.2 min in all."
     )
-    later |= {"rounds_to_2_percent": None, "minutes_to_2_percent": None}
-    assert words.until({"results": [sooner, later]}) == "How long until ± 2 % cannot be told yet of adaptive."
+    later = replace(later, rounds_to_2_percent=None, minutes_to_2_percent=None)
+    assert (
+        words.until(ab_answer(results=[sooner, later]))
+        == "How long until ± 2 % cannot be told yet of adaptive."
+    )
     assert words.until(answer(rates(rounds=0, none=1.0, adaptive=1.0), "none")) == ""
 
 
 def test_the_best_within_a_limit_says_that_values_are_compared():
-    arms = {"a": {"tokens_per_s": 10.0, "p95_tpot_ms": 9.0}, "b": {"tokens_per_s": 11.0, "p95_tpot_ms": 11.0}}
-    assert words.best_within(arms, ("p95_tpot_ms", 10.0))["text"] == (
+    arms = {"a": seen(tokens_per_s=10.0, p95_tpot_ms=9.0), "b": seen(tokens_per_s=11.0, p95_tpot_ms=11.0)}
+    assert words.best_within(arms, ("p95_tpot_ms", 10.0)).text == (
         "Within p95_tpot_ms ≤ 10 ms, a is the fastest, by the values measured and without regard to their error: 10.0 "
         "tokens/s at 9.0 ms."
     )
@@ -169,38 +165,42 @@ def test_the_best_within_a_limit_says_that_values_are_compared():
 
 def test_an_arm_without_a_figure_is_neither_within_a_limit_nor_beyond_it():
     arms = {
-        "a": {"tokens_per_s": 10.0, "p50_ttft_ms": 90.0},
-        "b": {"tokens_per_s": 11.0, "p50_ttft_ms": None},
-        "none": {"tokens_per_s": 12.0, "p50_ttft_ms": None},
+        "a": seen(tokens_per_s=10.0, p50_ttft_ms=90.0),
+        "b": seen(tokens_per_s=11.0),
+        "none": seen(tokens_per_s=12.0),
     }
     why = "no finished request had its first token within a counted block; longer blocks hold more"
     found = words.best_within(arms, ("p50_ttft_ms", 100.0))
-    assert (found["arm"], found["unmeasured"]) == ("a", ["b", "none"])
-    assert "a is the fastest of those measured, by" in found["text"]
-    assert found["text"].endswith(f" Not measured for b, none ({why}).")
+    assert (found.arm, found.unmeasured) == ("a", ["b", "none"])
+    assert "a is the fastest of those measured, by" in found.text
+    assert found.text.endswith(f" Not measured for b, none ({why}).")
     beyond = words.best_within(arms, ("p50_ttft_ms", 80.0))
-    assert beyond["text"] == (
+    assert beyond.text == (
         f"No arm of those measured keeps p50_ttft_ms within 80 ms at this load. Not measured for b, none ({why})."
     )
     del arms["a"]
-    assert words.best_within(arms, ("p50_ttft_ms", 80.0)) == {
-        "measure": "p50_ttft_ms",
-        "limit_ms": 80.0,
-        "arm": None,
-        "unmeasured": ["b", "none"],
-        "text": f"p50_ttft_ms ≤ 80 ms cannot be judged: it is not measured for any arm ({why}).",
-    }
+    assert words.best_within(arms, ("p50_ttft_ms", 80.0)) == Within(
+        measure="p50_ttft_ms",
+        limit_ms=80.0,
+        arm=None,
+        unmeasured=["b", "none"],
+        text=f"p50_ttft_ms ≤ 80 ms cannot be judged: it is not measured for any arm ({why}).",
+    )
 
 
 def test_adaptive_against_the_best_fixed_length_is_said_whatever_the_baseline():
     found = rates(adaptive=1.0, fixed_5=1.2, none=0.8)
     told = answer(found, "none")
-    assert not told["adaptive"][0]["declared"]
+    assert not told.adaptive[0].declared
     slower = result_of("adaptive", found["adaptive"], found["fixed:5"], 12.0)
-    sentence = words.verdict(slower, told["plan"] | {"baseline": "fixed:5"})
+    sentence = words.verdict(replace(slower, baseline="fixed:5"), told.plan)
     assert " slower than fixed:5 at 16 requests." in sentence and sentence in words.verdicts(told)
-    (standing,) = (each for each in told["adaptive"][0]["against"] if each["baseline"] == "fixed:5")
-    assert all(standing[name] == slower[name] for name in standing if name != "baseline")
+    (standing,) = (each for each in told.adaptive[0].against if each.baseline == "fixed:5")
+    assert all(
+        getattr(standing, field.name) == getattr(slower, field.name)
+        for field in fields(standing)
+        if field.name != "baseline"
+    )
     open_ = words.verdicts(answer(rates(adaptive=1.0, fixed_5=1.0, none=0.8), "none"))
     assert any("adaptive against fixed:5 at 16 requests: no difference is declared after" in s for s in open_)
     for baseline in ("fixed:5", "adaptive"):  # said by the comparison with the baseline, and once
@@ -221,9 +221,9 @@ def test_adaptive_is_set_against_both_between_which_the_best_is_not_settled():
 
 def test_rounds_left_out_are_counted_from_1():
     found, reason = rates(adaptive=1.0, none=1.0), "serving was paused"
-    last = answer(found, "none", dropped=[{"round": ROUNDS, "reason": reason}])
+    last = answer(found, "none", dropped=[Dropped(ROUNDS, reason)])
     assert words.verdicts(last)[-1] == f"Left out: round {ROUNDS + 1} ({reason})."
-    amid = answer(found, "none", dropped=[{"round": 0, "reason": reason}, {"round": 4, "reason": "b"}])
+    amid = answer(found, "none", dropped=[Dropped(0, reason), Dropped(4, "b")])
     assert words.verdicts(amid)[-1] == (
         f"Left out: rounds 1 ({reason}), 5 (b). Numbers are in the order in which rounds began; charts number those "
         "that count."
@@ -243,7 +243,7 @@ def test_the_best_fixed_length_is_the_one_with_the_most_tokens_a_second():
     tokens = np.array([steady, swinging])
     assert np.log(swinging).mean() < np.log(100) < np.log(swinging.mean())
     found = analysis.best_fixed(["fixed:1", "fixed:5"], tokens, np.ones_like(tokens))
-    assert found == {"arm": "fixed:5", "tokens_per_s": pytest.approx(110.0), "between": []}
+    assert found == BestFixed("fixed:5", pytest.approx(110.0), [])
 
 
 def test_the_ratio_is_the_centre_of_the_sequence_and_no_mean():
@@ -251,10 +251,10 @@ def test_the_ratio_is_the_centre_of_the_sequence_and_no_mean():
     found["adaptive"][7] *= 4
     result = result_of("adaptive", found["adaptive"], found["none"])
     rounds = found["adaptive"] / found["none"]
-    assert result["ratio"] == result["estimate_by_round"][-1]
+    assert result.ratio == result.estimate_by_round[-1]
     others = (found["adaptive"].mean() / found["none"].mean(), rounds.mean(), np.exp(np.log(rounds).mean()))
-    assert all(result["ratio"] < other - 0.01 for other in others)
-    planned = np.sqrt(result["fixed_low"] * result["fixed_high"])
+    assert all(result.ratio < other - 0.01 for other in others)
+    planned = np.sqrt(result.fixed_low * result.fixed_high)
     assert planned == pytest.approx(np.exp(np.log(rounds).mean()))
 
 
@@ -263,7 +263,7 @@ def test_the_ratio_is_the_centre_of_the_sequence_and_no_mean():
 )
 def test_one_is_not_counted_in_the_plural(count, text):
     assert words.counted(count, "step") == text
-    plan = {"length": count, "unit": "steps", "washout": 1}
+    plan = recorded_plan(length=count, unit="steps", washout=1)
     assert words.blocks_of(plan) == f"blocks of {text} after 1 step of wash-out"
 
 
@@ -287,17 +287,17 @@ def test_tokens_a_second_are_those_of_the_ledger(tmp_path):
             recorder.record(envelope)
         recorder.flush()
         told, written = analyse(database.cursor(), run), unescape(report(database.cursor(), run))
-    rates = {arm: seen["tokens_per_s"] for arm, seen in told["arms"].items()}
+    rates = {arm: each.tokens_per_s for arm, each in told.arms.items()}
     assert rates == {"fixed:5": pytest.approx(50.0), "none": pytest.approx(40.0)}
-    for arm, seen in told["arms"].items():
-        assert seen["ledger"]["total_ms"] == pytest.approx(1e6 / rates[arm])
+    for arm, each in told.arms.items():
+        assert each.ledger.total_ms == pytest.approx(1e6 / rates[arm])
     assert [row["tokens/s"] for row in table(told)] == list(rates.values())
     assert all(f"<td class='number'>{rate}</td>" in written for rate in ("50.0", "40.0"))
     assert (
         words.RATIO in written
         and "blocks of 40 steps after 4 steps of wash-out, 4 requests under way" in written
     )
-    assert told["best_fixed"]["between"] == ["fixed:5", "none"]  # the halves are of 20 and of 80 tokens/s
+    assert told.best_fixed.between == ["fixed:5", "none"]  # the halves are of 20 and of 80 tokens/s
 
 
 def test_a_column_of_a_report_has_as_many_digits_everywhere():

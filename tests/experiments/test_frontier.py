@@ -4,19 +4,28 @@ import json
 import subprocess
 import sys
 from contextlib import contextmanager
+from dataclasses import replace
 
 import msgspec
 import pytest
 import store_frames as frames
+from answers import ledger, point
 from places import ROOT, SUPPORT
 
 from avlab.commands.frontier import Sweep
 from avlab.config import ConfigError, RunConfig
 from avlab.experiments.frontier_analysis import analyse_frontier, dominates
-from avlab.experiments.frontier_plan import earlier_runs, make_frontier
+from avlab.experiments.frontier_plan import Rest, earlier_runs, make_frontier
 from avlab.experiments.frontier_words import best_by_load, sentences
 from avlab.experiments.plan import FRONTIER_ARMS, notes
-from avlab.experiments.published import PUBLISHED, FrontierFileError, read_frontier, scaled, shared_loads
+from avlab.experiments.published import (
+    PUBLISHED,
+    FrontierFileError,
+    PublishedPoint,
+    read_frontier,
+    scaled,
+    shared_loads,
+)
 from avlab.experiments.words import LEDGER
 from avlab.figures import frontier as figures_frontier
 from avlab.lab.lab import Lab
@@ -37,49 +46,43 @@ def plan(arms=("adaptive", "none"), **changes):
     return make_frontier(config, arms, **(QUICK | changes))
 
 
-def point(arm, load, tokens, users, p95=10.0):
-    return {"arm": arm, "load": load, "tokens_per_s": tokens, "interactivity": users, "p95_tpot_ms": p95}
-
-
 def test_a_frontier_goes_on_where_it_was_stopped(tmp_path):
     config, whole = plan(repeats=3)
     first = plan(repeats=1)[1]
     with Lab(tmp_path / "lab.duckdb", command=WORKER) as lab:
-        assert lab.plan_frontier(config, whole) == {
-            "runs": [],
-            "plan": lab.plan_frontier(config, whole)["plan"],
-        }
+        assert lab.plan_frontier(config, whole) == Rest([], whole)
         one = lab.run(config, first)
         assert lab.supervisor.wait(120) and not lab.supervisor.status().error
-        assert all(point["tokens_per_s_low"] is None for point in lab.frontier(one)["points"])
+        assert all(each.tokens_per_s_low is None for each in lab.frontier(one).points)
         rest = lab.plan_frontier(config, whole)
-        assert rest["runs"] == [one] and rest["plan"]["rounds"] == 2
-        other = lab.run(config, rest["plan"])
+        assert rest.runs == [one] and rest.plan.rounds == 2
+        other = lab.run(config, rest.plan)
         assert lab.supervisor.wait(120) and not lab.supervisor.status().error
-        assert lab.plan_frontier(config, whole) == {"runs": [one, other], "plan": None}
-        assert lab.plan_frontier(config.changed(temperature=0.5), whole)["runs"] == []
+        assert lab.plan_frontier(config, whole) == Rest([one, other], None)
+        assert lab.plan_frontier(config.changed(temperature=0.5), whole).runs == []
         answer = lab.frontier(other, ("p95_tpot_ms", 10_000.0))
         with lab.database.cursor() as con:
             newest = queries.user_times(con, other, FINISHED)
             pooled = queries.user_times(con, [one, other], FINISHED)
-    assert (answer["runs"], answer["repeats"], answer["cells"]) == ([one, other], 3, [12, 4])
-    assert (answer["planned"], answer["beyond"]) == (12, 0)
-    assert {(p["arm"], p["load"], p["repeats"]) for p in answer["points"]} == {
+    assert (answer.runs, answer.repeats, answer.cells) == ([one, other], 3, (12, 4))
+    assert (answer.planned, answer.beyond) == (12, 0)
+    assert {(p.arm, p.load, p.repeats) for p in answer.points} == {
         (arm, load, 3) for arm in ("adaptive", "none") for load in (1, 4)
     }
-    for each in answer["points"]:
-        assert each["tokens_per_s_low"] < each["tokens_per_s"] < each["tokens_per_s_high"]
-        assert each["interactivity"] == pytest.approx(each["tokens_per_s"] / each["load"], rel=0.5)
-        assert each["ledger"]["steps"] == 3 * 6  # of all repeats, not of the newest run's two
-        seen = pooled[f"{each['arm']}@{each['load']}"]
-        assert all(each[name] == seen[name] for name in ("p50_tpot_ms", "p95_tpot_ms", "p50_ttft_ms"))
+    for each in answer.points:
+        assert each.tokens_per_s_low < each.tokens_per_s < each.tokens_per_s_high
+        assert each.interactivity == pytest.approx(each.tokens_per_s / each.load, rel=0.5)
+        assert each.ledger.steps == 3 * 6  # of all repeats, not of the newest run's two
+        seen = pooled[f"{each.arm}@{each.load}"]
+        assert (each.p50_tpot_ms, each.p95_tpot_ms) == (seen.p50_tpot_ms, seen.p95_tpot_ms)
+        assert each.p50_ttft_ms == seen.p50_ttft_ms
     assert pooled.keys() == newest.keys() and pooled != newest
-    assert f"Fastest within p95_tpot_ms ≤ 10000 ms{SAID}: " in answer["sentences"][-1]
+    assert f"Fastest within p95_tpot_ms ≤ 10000 ms{SAID}: " in answer.sentences[-1]
 
 
 def test_dominated_means_beaten_in_both(monkeypatch):
     points = [point("a", 1, 10, 10), point("b", 1, 9, 9), point("c", 1, 11, 5), point("d", 1, 10, 10)]
-    dominated = {p["arm"] for p in points if any(dominates(other, p) for other in points)}
+    dominated = {p.arm for p in points if any(dominates(other, p) for other in points)}
     assert dominated == {"b"}
 
 
@@ -104,7 +107,7 @@ def test_a_point_without_a_figure_is_neither_within_a_limit_nor_beyond_it():
 
 def told(*repeats):
     cells = [
-        point("a", load, 10, 9) | {"dominated": load > 1, "repeats": n}
+        point("a", load, 10, 9, dominated=load > 1, repeats=n)
         for load, n in zip((1, 4), repeats, strict=True)
     ]
     return sentences(cells)
@@ -162,46 +165,36 @@ def test_a_resumed_frontier_plans_what_was_asked_for_and_counts_the_rest_beside_
     with stored(tmp_path, (2, (True, 4), (None, 2)), (1,), (1, (True, 4))) as (con, ids, config, whole):
         assert earlier_runs(con, config, whole) == [ids[0], ids[2]]
         first, none, last = (analyse_frontier(con, run) for run in ids)
-    assert (first["cells"], first["planned"], first["beyond"]) == ([6, 4], 8, 0)
-    assert (none["runs"], none["cells"], none["planned"], none["beyond"]) == (ids[:2], [4, 4], 8, 2)
-    assert last["runs"] == [ids[0], ids[2]]
-    assert (last["cells"], last["planned"], last["beyond"], last["repeats"]) == ([8, 4], 8, 2, 2)
-    assert sum(each["repeats"] for each in last["points"]) == 10
-    assert last["sentences"][-1] == "2 cells of repeats that were begun again count, too."
+    assert (first.cells, first.planned, first.beyond) == ((6, 4), 8, 0)
+    assert (none.runs, none.cells, none.planned, none.beyond) == (ids[:2], (4, 4), 8, 2)
+    assert last.runs == [ids[0], ids[2]]
+    assert (last.cells, last.planned, last.beyond, last.repeats) == ((8, 4), 8, 2, 2)
+    assert sum(each.repeats for each in last.points) == 10
+    assert last.sentences[-1] == "2 cells of repeats that were begun again count, too."
 
 
 def test_cells_of_a_dropped_repeat_are_beyond_the_plan(tmp_path):
     with stored(tmp_path, (2, (False, 1), (True, 4), (None, 3))) as (con, ids, _, _):
         answer = analyse_frontier(con, ids[0])
-    assert (answer["cells"], answer["planned"], answer["beyond"]) == ([7, 4], 8, 1)
-    assert answer["sentences"][-1] == "1 cell of repeats that were begun again count, too."
+    assert (answer.cells, answer.planned, answer.beyond) == ((7, 4), 8, 1)
+    assert answer.sentences[-1] == "1 cell of repeats that were begun again count, too."
 
 
 def test_the_published_frontier_is_laid_on_our_own_no_speculation_point():
     published = read_frontier(PUBLISHED.read_text(encoding="utf-8"))
-    assert {p["arm"] for p in published} >= {"adaptive", "fixed:5", "none"}
+    assert {p.arm for p in published} >= {"adaptive", "fixed:5", "none"}
     shown = scaled(published, [point("none", 2, 70.0, 35.0), point("none", 16, 200.0, 25.0)])
-    base = next(p for p in shown if (p["arm"], p["load"]) == ("none", 16))  # the lowest load of both
-    assert (base["tokens_per_s"], base["interactivity"]) == (pytest.approx(200.0), pytest.approx(25.0))
-    adaptive = next(p for p in shown if (p["arm"], p["load"]) == ("adaptive", 1))
-    assert adaptive["interactivity"] == pytest.approx(25.0 * 271.9 / 71.8)
+    base = next(p for p in shown if (p.arm, p.load) == ("none", 16))  # the lowest load of both
+    assert (base.tokens_per_s, base.interactivity) == (pytest.approx(200.0), pytest.approx(25.0))
+    adaptive = next(p for p in shown if (p.arm, p.load) == ("adaptive", 1))
+    assert adaptive.interactivity == pytest.approx(25.0 * 271.9 / 71.8)
     assert scaled(published, [point("none", 2, 70.0, 35.0)]) == []
     assert scaled(published, [point("adaptive", 1, 1, 1)]) == []
 
 
-def drawn(points):
-    """Points as the figure takes them."""
-    ledger = dict.fromkeys(LEDGER, 1.0) | {"tokens_per_step": 2.5}
-    ends = {f"{name}_{end}": None for name in ("tokens_per_s", "interactivity") for end in ("low", "high")}
-    more = {"dominated": False, "repeats": 1, "ledger": ledger, "p50_tpot_ms": 8.0, "p50_ttft_ms": None}
-    return [each | ends | more for each in points]
-
-
 def test_published_arms_are_told_apart_and_carry_their_loads():
     published = read_frontier(PUBLISHED.read_text(encoding="utf-8"))
-    own = drawn(
-        [point("adaptive", 1, 30.0, 30.0), point("none", 1, 20.0, 20.0), point("none", 4, 40.0, 10.0)]
-    )
+    own = [point("adaptive", 1, 30.0, 30.0), point("none", 1, 20.0, 20.0), point("none", 4, 40.0, 10.0)]
     figure = figures_frontier.frontier(own, scaled(published, own), logarithmic=True)
     mine, theirs = figure.data[:2], figure.data[2:]
     assert [trace.name for trace in mine] == ["adaptive", "none"] and len(theirs) == 7
@@ -218,22 +211,20 @@ def test_published_arms_are_told_apart_and_carry_their_loads():
 
 
 def test_a_wide_bar_does_not_crowd_the_points():
-    own = drawn([point("none", 1, 20.0, 20.0), point("none", 4, 40.0, 10.0)])
-    wide = [own[0] | {"tokens_per_s_high": 900.0, "tokens_per_s_low": 1.0}, own[1]]
+    own = [point("none", 1, 20.0, 20.0), point("none", 4, 40.0, 10.0)]
+    wide = [replace(own[0], tokens_per_s_high=900.0, tokens_per_s_low=1.0), own[1]]
     assert figures_frontier.frontier(wide).layout.yaxis.range[1] < 100
-    narrow = [own[0], own[1] | {"tokens_per_s_high": 44.0, "tokens_per_s_low": 36.0}]
+    narrow = [own[0], replace(own[1], tokens_per_s_high=44.0, tokens_per_s_low=36.0)]
     assert 44 < figures_frontier.frontier(narrow).layout.yaxis.range[1] < 50
     assert figures_frontier.frontier(own).layout.xaxis.range == (0.0, 22.0)
 
 
 def test_hover_tells_the_whole_ledger():
-    ledger = {name: 10.0 + place for place, name in enumerate(LEDGER)} | {"tokens_per_step": 2.5}
-    whole = point("a", 4, 10, 9) | {"dominated": False, "repeats": 3, "ledger": ledger}
-    whole |= {f"{name}_{end}": None for name in ("tokens_per_s", "interactivity") for end in ("low", "high")}
-    whole |= {"p50_tpot_ms": 8.0, "p50_ttft_ms": 50.0}
-    (told,) = figures_frontier.frontier([whole, whole | {"arm": "b"}]).data[0].customdata
+    entry = ledger(**{name: 10.0 + place for place, name in enumerate(LEDGER)}, tokens_per_step=2.5)
+    whole = point("a", 4, 10, 9, repeats=3, ledger=entry, p50_ttft_ms=50.0)
+    (told,) = figures_frontier.frontier([whole, replace(whole, arm="b")]).data[0].customdata
     assert all(f"{title}: {10 + place}" in told for place, title in enumerate(LEDGER.values()))
-    untold = whole | {"ledger": ledger | {"decide_ms": None}}
+    untold = replace(whole, ledger=replace(entry, decide_ms=None))
     assert "deciding, ms: –" in figures_frontier.frontier([untold]).data[0].customdata[0]
 
 
@@ -275,7 +266,7 @@ def test_a_csv_without_a_frontier_is_refused_with_the_line_that_is_wrong(text, s
 
 def test_a_csv_as_a_spreadsheet_writes_it_is_read():
     text = "\ufeff# a source\r\nconcurrency,arm, tok_s ,tok_s_user,note\r\n1,none,30,30.5,slow\r\n,,,,\r\n"
-    assert read_frontier(text) == [{"arm": "none", "load": 1, "interactivity": 30.5, "tokens_per_s": 30.0}]
+    assert read_frontier(text) == [PublishedPoint("none", 1, tokens_per_s=30.0, interactivity=30.5)]
 
 
 def test_a_published_frontier_is_laid_on_ours_at_the_load_that_is_asked_for():
@@ -283,10 +274,10 @@ def test_a_published_frontier_is_laid_on_ours_at_the_load_that_is_asked_for():
     own = [point("none", 4, 20.0, 5.0), point("none", 1, 10.0, 10.0), point("none", 2, 15.0, 7.5)]
     assert shared_loads(published, own) == [1, 4]
     for load, expected in ((None, 30.0), (1, 30.0), (4, 30.0), (3, 30.0)):
-        assert scaled(published, own, load)[-1]["tokens_per_s"] == pytest.approx(expected)
+        assert scaled(published, own, load)[-1].tokens_per_s == pytest.approx(expected)
     other = [point("none", 4, 40.0, 5.0), point("none", 1, 10.0, 10.0)]
-    assert scaled(published, other, 4)[-1]["tokens_per_s"] == pytest.approx(60.0)
-    assert scaled(published, other, 1)[-1]["tokens_per_s"] == pytest.approx(30.0)
+    assert scaled(published, other, 4)[-1].tokens_per_s == pytest.approx(60.0)
+    assert scaled(published, other, 1)[-1].tokens_per_s == pytest.approx(30.0)
 
 
 @pytest.mark.parametrize(

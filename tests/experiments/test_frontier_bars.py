@@ -1,6 +1,7 @@
 """The bars of the frontier: arms are compared repeat by repeat, and nothing is said of loads that are missing."""
 
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from avlab.config import RunConfig
 from avlab.experiments.frontier_plan import make_frontier
 from avlab.lab.lab import Lab
 from avlab.store import queries
+from avlab.store.experiment_rows import BlockRate
 
 WORKER = (sys.executable, str(SUPPORT / "stand_in_serving.py"))
 FIXED = ("none", *(f"fixed:{k}" for k in range(1, 8)))
@@ -23,17 +25,19 @@ ARMS = (DEPTH, "adaptive", *FIXED)
 def blocks_of(load, tokens_per_s, interactivity=None, run="a"):
     """Counted blocks from tokens/s by arm [T]; interactivity by arm, else what is left for one user."""
     return [
-        {
-            "run": run,
-            "round": number,
-            "arm": f"{arm}@{load}",
-            "tokens_per_s": float(rate),
-            "interactivity": (interactivity or {}).get(arm, rate / load),
-            "tokens": float(rate),
-            "seconds": 1.0,
-            "steps": 50,
+        BlockRate(
+            run=run,
+            block=0,
+            round=number,
+            arm=f"{arm}@{load}",
+            tokens_per_s=float(rate),
+            interactivity=(interactivity or {}).get(arm, rate / load),
+            tokens=float(rate),
+            seconds=1.0,
+            steps=50,
+            emitting=50,
             **dict.fromkeys(("prompt_tokens", "prompt_steps", "prompt_seconds"), 0),
-        }
+        )
         for arm, rates in tokens_per_s.items()
         for number, rate in enumerate(rates)
     ]
@@ -78,9 +82,9 @@ def test_only_whole_repeats_count_and_runs_are_kept_apart():
     rates = rates_of(1.0)
     blocks = blocks_of(4, rates) + blocks_of(4, rates, run="b")
     assert whole_repeats(blocks, ARMS)[4].count == 8
-    lacking = [row for row in blocks if (row["run"], row["round"], row["arm"]) != ("b", 2, "fixed:7@4")]
+    lacking = [row for row in blocks if (row.run, row.round, row.arm) != ("b", 2, "fixed:7@4")]
     assert whole_repeats(lacking, ARMS)[4].count == 7
-    assert whole_repeats([row for row in blocks if row["arm"] != "none@4"], ARMS) == {}
+    assert whole_repeats([row for row in blocks if row.arm != "none@4"], ARMS) == {}
 
 
 def test_the_bars_of_all_loads():
@@ -109,7 +113,7 @@ def test_without_every_load_nothing_is_measured(loads):
 
 def test_a_load_with_a_single_repeat_is_not_measured():
     blocks = [row for load in frontier.LOADS for row in blocks_of(load, rates_of(1.1, load=load))]
-    blocks = [row for row in blocks if not row["arm"].endswith("@8") or not row["round"]]
+    blocks = [row for row in blocks if not row.arm.endswith("@8") or not row.round]
     found = frontier.sorted_out(blocks, ARMS)
     values, _, notes = frontier.judged(found)
     assert (
@@ -150,9 +154,7 @@ def test_later_rounds_leave_out_what_the_first_showed_to_be_slower():
     later = {arm: 2 * rates[arm] for arm in close}
     found = frontier.sorted_out(blocks + blocks_of(4, later, run="b"), ARMS)[4]
     assert (found.first.count, found.close.count) == (4, 8)
-    assert found.point("none")["tokens_per_s"] == pytest.approx(
-        2**0.5 * found.first.point("none")["tokens_per_s"]
-    )
+    assert found.point("none").tokens_per_s == pytest.approx(2**0.5 * found.first.point("none").tokens_per_s)
     assert found.point("fixed:7") == found.first.point("fixed:7")
     _, tables, _ = frontier.judged({4: found})
     assert [tables[0].rows[0][7], tables[1].rows[0][7]] == [8, 4]  # vLLM's rule has the first rounds only
@@ -163,13 +165,18 @@ def test_a_length_that_was_left_out_is_compared_within_the_rounds_that_had_it():
     first = {arm: np.full(3, 50.0) for arm in ARMS} | {DEPTH: np.full(3, 120.0), "none": np.full(3, 110.0)}
     later = {DEPTH: np.full(3, 12.0), "none": np.full(3, 10.0)}
     found = frontier.sorted_out(blocks_of(4, first) + blocks_of(4, later, run="b"), ARMS)
-    assert found[4].point(DEPTH)["tokens_per_s"] < 40 < found[4].point("fixed:1")["tokens_per_s"]
+    assert found[4].point(DEPTH).tokens_per_s < 40 < found[4].point("fixed:1").tokens_per_s
     assert frontier.beaten(found) == ([], [])
 
 
 def test_a_single_repeat_shows_no_length_to_be_slower():
     found = whole_repeats(blocks_of(4, {arm: [rate[0]] for arm, rate in rates_of(1.0).items()}), ARMS)
     assert near_best(found[4]) == list(FIXED)
+
+
+def block_in(run, number, arm):
+    (block,) = blocks_of(1, {"": [1.0]}, run=run)
+    return replace(block, round=number, arm=arm)
 
 
 class Served:
@@ -188,8 +195,8 @@ class Served:
     def query(self, ask, run):
         plan, count = self.runs[run]
         if ask is queries.experiment:
-            return {name: getattr(plan, name) for name in plan.__struct_fields__}
-        return [{"round": number, "arm": arm} for number in range(count) for arm in plan.arms]
+            return plan
+        return [block_in(run, number, arm) for number in range(count) for arm in plan.arms]
 
     def serve(self, config, plan, seconds, doing, least):
         count = min(max(int(seconds / self.seconds), least), plan.rounds)
@@ -215,9 +222,7 @@ def test_a_load_is_served_until_its_time_is_over_but_for_the_least_rounds(second
     blocks = rounds_of(lab)
     assert [count for _, count in lab.runs] == counts
     assert blocks == [
-        {"round": number, "run": 0, "arm": f"{arm}@4"}
-        for number in range(sum(counts))
-        for arm in (DEPTH, "none")
+        block_in(0, number, f"{arm}@4") for number in range(sum(counts)) for arm in (DEPTH, "none")
     ]
 
 
@@ -247,6 +252,6 @@ def test_a_run_is_not_stopped_before_its_least_rounds(tmp_path):
         served = Product(context, lab)
         run = served.serve(ran, plan, 0.0, least=2)
         assert 2 <= served.kept(run) < plan.rounds
-        assert {block["round"] for block in served.query(queries.block_rates, run)} == set(
+        assert {block.round for block in served.query(queries.block_rates, run)} == set(
             range(served.kept(run))
         )

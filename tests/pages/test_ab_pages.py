@@ -1,11 +1,13 @@
 """The pages of experiments: set one up, watch it, read what it says."""
 
 import pytest
+from answers import ab_answer
 from dashboard import charts, opened, page, said, steps_of, until
 
 from avlab.config import RunConfig
 from avlab.experiments import published
 from avlab.experiments.analysis import analyse
+from avlab.experiments.answers import Comparison
 from avlab.experiments.frontier_plan import make_frontier
 from avlab.experiments.plan import make_plan
 from avlab.figures import ab
@@ -169,7 +171,7 @@ def test_a_frontier_that_was_stopped_says_how_far_it_came_and_how_sure_it_is(tmp
 
         until(lambda: rounds() >= 3)
         lab.stop()
-        done = lab.frontier(run)["cells"][0]
+        done = lab.frontier(run).cells[0]
         app = page("frontier", run)
         assert not app.exception
         assert f"Stopped, with {done} of 400 cells measured: the same form goes on from there." in said(app)
@@ -199,11 +201,7 @@ def test_arms_and_loads_are_looked_at_where_they_are_typed(tmp_path):
 def test_percent_signs_stay_with_their_numbers_and_no_ratio_is_below_nothing():
     said = "adaptive is 12 % [8, 16] faster; between −3 and +30 %; ± 2 % of 5 %."
     assert unbroken(said) == said.replace(" %", "\u00a0%")
-    by_round = {f"{name}_by_round": [0.05, 3.0] for name in ("low", "estimate", "high", "ratio")}
-    result = {"arm": "none", "rounds": 2, "low": 0.01, "high": 3.0, **by_round}
-    answer = {
-        "plan": {"baseline": "fixed:5", "arms": ["fixed:5", "none"]},
-        "results": [result],
-        "state": "running",
-    }
+    by_round = {f"{name}_by_round": (0.05, 3.0) for name in ("low", "estimate", "high", "ratio")}
+    result = Comparison(arm="none", rounds=2, low=0.01, high=3.0, **by_round)
+    answer = ab_answer(results=[result], state="running")
     assert ab.ratios(answer).layout.yaxis.range[0] == -100

@@ -1,14 +1,17 @@
 """What the store answers: run summaries with known numbers, and traces that never re-read history."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import store_frames as frames
+from answers import ab_answer, seen
 from places import ROOT
 from sklearn.metrics import brier_score_loss, log_loss, roc_auc_score
 
-from avlab.experiments import prompts
+from avlab.experiments import control_variate
+from avlab.experiments.answers import AgainstFixed
 from avlab.experiments.reasons import why
 from avlab.figures import ab as figures_ab
 from avlab.figures.base import gaps_of
@@ -210,21 +213,21 @@ def test_a_ledger_tells_apart_no_time_and_time_that_is_not_told(lab):
     )
     told = queries.arm_ledger(con, run)
     parts = ("draft_ms", "verify_ms", "sample_ms", "decide_ms")
-    assert [told["none"][part] for part in parts] == [None] * 4
+    assert [getattr(told["none"], part) for part in parts] == [None] * 4
     whole = pytest.approx(12_500)  # 0.1 s for eight tokens
-    assert told["none"]["other_ms"] == told["none"]["total_ms"] == whole
-    assert sum(told["adaptive"][part] for part in (*parts, "other_ms")) == whole
+    assert told["none"].other_ms == told["none"].total_ms == whole
+    assert sum(getattr(told["adaptive"], part) for part in (*parts, "other_ms")) == whole
     per_step = 1000 / 8  # tokens
-    assert (told["adaptive"]["explored"], told["adaptive"]["explored_ms"]) == (2 * per_step, 1.5 * per_step)
-    told = {arm: prompts.with_prompts(entry, 0.0, 0.0) for arm, entry in told.items()}
-    answer = {
-        "arms": {arm: {"ledger": each, "tokens_per_s": len(arm)} for arm, each in told.items()},
-        "adaptive": [{"arm": "adaptive", "beaten_by": ["none"]}],
-    }
-    told["adaptive"] |= {"draft_ms": 0.0, "saved_ms": 5000.0, "expected_ms": None}
-    told["none"] |= {"total_ms": 12_000.0}
+    assert (told["adaptive"].explored, told["adaptive"].explored_ms) == (2 * per_step, 1.5 * per_step)
+    told = {arm: control_variate.with_prompts(entry, 0.0, 0.0) for arm, entry in told.items()}
+    told["adaptive"] = replace(told["adaptive"], draft_ms=0.0, saved_ms=5000.0, expected_ms=None)
+    told["none"] = replace(told["none"], total_ms=12_000.0)
+    answer = ab_answer(
+        arms={arm: seen(ledger=each, tokens_per_s=len(arm)) for arm, each in told.items()},
+        adaptive=[AgainstFixed("adaptive", [], False, None, None, ["none"], [])],
+    )
     (reason,) = why(answer, {})
-    assert reason["term"] == "not told" and "none goes" in reason["text"]
+    assert reason.term == "not told" and "none goes" in reason.text
     bars = {trace.name: trace for trace in figures_ab.ledger(answer).data}
     assert list(bars["verification"].x) == [0.0, pytest.approx(7500)]
 

@@ -1,11 +1,11 @@
 """An A/B of the real engine at a few loads, with the ledger that explains it."""
 
 from collections.abc import Callable
-from typing import Any
 
 from avlab.bench.base import Bar, Context, Measure, Result, Table
 from avlab.bench.product import DEPTH, learning_steps
-from avlab.commands.terminal_ab import USERS
+from avlab.commands.terminal_ab import USERS, users_of
+from avlab.experiments.answers import ABAnswer
 from avlab.experiments.plan import make_plan
 from avlab.experiments.words import LEDGER, block_length, requests, rounds
 from avlab.formats import number
@@ -41,42 +41,43 @@ def measure_at(load: int) -> Callable[[Context], Result]:
                 config, plan = make_plan(plain, arms, baseline, under_way, most, block=block, learn=learn)
                 served.serve(config, plan, LIMIT, f"A/B at {requests(under_way)}")
             answer = served.query(analyse, served.experiments()[0])
-        found = {result["arm"]: result["ratio"] for result in answer["results"]}
+        found = {result.arm: result.ratio for result in answer.results}
         values = {f"ab-{load}": found["adaptive"], f"ab-{load}-depth": found[DEPTH]}
         return Result(values, tables_of(answer), notes_of(answer))
 
     return measure
 
 
-def tables_of(answer: dict[str, Any]) -> list[Table]:
+def tables_of(answer: ABAnswer) -> list[Table]:
     """What users saw and the ratios by arm, and the ledger."""
-    results = {result["arm"]: result for result in answer["results"]}
-    plan = answer["plan"]
-    title = f"{requests(plan['concurrency'])}, {rounds(answer['rounds'])} of blocks of {block_length(plan)}"
+    results = {result.arm: result for result in answer.results}
+    plan = answer.plan
+    title = f"{requests(plan.concurrency)}, {rounds(answer.rounds)} of blocks of {block_length(plan)}"
     rows = []
-    for arm, seen in answer["arms"].items():
-        ends = [number(results.get(arm, {}).get(name)) for name in ("ratio", "low", "high")]
+    for arm, seen in answer.arms.items():
+        result = results.get(arm)
+        ends = [number(end) for end in (result.ratio, result.low, result.high)] if result else ["1", "", ""]
         rows.append(
             [
                 arm,
-                *(ends if arm in results else ["1", "", ""]),
-                *(number(seen.get(name), 1) for name in USERS),
+                *ends,
+                *(number(value, 1) for value in users_of(seen)),
             ]
         )
     columns = ["arm", "ratio", "low", "high", *(name.replace("\n", " ") for name in USERS.values())]
     ledger = [
-        [text, *(number((seen["ledger"] or {}).get(name), 0) for seen in answer["arms"].values())]
+        [text, *(number(seen.ledger.line(name) if seen.ledger else None, 0) for seen in answer.arms.values())]
         for name, text in LEDGER.items()
     ]
     return [
         Table(title, columns, rows),
-        Table("For 1,000 output tokens", ["what", *answer["arms"]], ledger),
+        Table("For 1,000 output tokens", ["what", *answer.arms], ledger),
     ]
 
 
-def notes_of(answer: dict[str, Any]) -> list[str]:
+def notes_of(answer: ABAnswer) -> list[str]:
     """The verdict in words, and why an adaptive arm lost where it did."""
-    return [*answer["verdicts"], *(reason["text"] for reason in answer["why"])]
+    return [*answer.verdicts, *(reason.text for reason in answer.why)]
 
 
 MEASURES = tuple(

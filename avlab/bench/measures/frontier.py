@@ -4,7 +4,8 @@ Load after load is an A/B in switchback blocks: the same requests stay under way
 into prompts of fresh states. First all arms are served; then DEPTH and the fixed lengths that may be the best one.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -12,11 +13,13 @@ import msgspec
 
 from avlab.bench.base import Bar, Context, Measure, Result, Table
 from avlab.bench.product import DEPTH, learning_steps
-from avlab.bench.repeats import MEASURED, Gain, Repeats, near_best, over_best_fixed, whole_repeats
+from avlab.bench.repeats import Gain, Rates, Repeats, near_best, over_best_fixed, whole_repeats
 from avlab.bench.rounds import half_width
-from avlab.experiments import prompts
+from avlab.experiments import control_variate
 from avlab.experiments.frontier_analysis import dominates
 from avlab.formats import number
+from avlab.store.experiment_rows import BlockRate
+from avlab.wire.messages import Experiment
 
 
 class Share(NamedTuple):
@@ -70,7 +73,7 @@ class Load(NamedTuple):
     first: Repeats
     close: Repeats
 
-    def point(self, arm: str) -> dict[str, float]:
+    def point(self, arm: str) -> Rates:
         """As `Repeats.point`, of as many rounds as have the arm."""
         return self.holding(arm).point(arm)
 
@@ -106,9 +109,9 @@ def measure(context: Context) -> Result:
     return Result(*judged(dict(sorted(found.items()))))
 
 
-def sorted_out(blocks: Iterable[Mapping[str, Any]], arms: Sequence[str]) -> dict[int, Load]:
-    """By load, what these blocks of one load tell, prompts evened out; empty without a whole round of all arms."""
-    blocks = prompts.evened(blocks)
+def sorted_out(blocks: Iterable[BlockRate], arms: Sequence[str]) -> dict[int, Load]:
+    """By load, what these blocks of one load tell, adjusted for prompts; empty without a whole round of all arms."""
+    blocks = control_variate.adjusted(blocks)
     found = {}
     for load, first in whole_repeats(blocks, arms).items():
         close = [DEPTH, *near_best(first)]
@@ -126,8 +129,8 @@ def rounds_of(
     least: int,
     until: float,
     doing: str,
-) -> list[dict[str, Any]]:
-    """Blocks of the rounds of these arms at a load that are kept, with their run: those of earlier runs, and what is
+) -> list[BlockRate]:
+    """Blocks of the rounds of these arms at a load that are kept: those of earlier runs, and what is
     missing, which is served until the measure has lasted `until` seconds. A block's arm is a cell's label.
     """
     from avlab.experiments.plan import make_plan
@@ -140,7 +143,7 @@ def rounds_of(
         kept = sum(map(served.kept, runs))
         if kept >= most or (served.served >= until - SHORT and kept >= least):
             return [
-                row | {"run": run, "arm": f"{row['arm']}@{load}"}
+                replace(row, arm=f"{row.arm}@{load}")
                 for run in runs
                 for row in served.query(queries.block_rates, run)
             ]
@@ -149,9 +152,10 @@ def rounds_of(
         served.serve(config, rest, seconds, doing.format(len(arms)), least=least - kept)
 
 
-def same_plan(known: Mapping[str, Any], plan: Any) -> bool:
+def same_plan(known: Experiment, plan: Experiment) -> bool:
     """Whether a run's plan has these arms, this load and these blocks."""
-    return all(known[name] == getattr(plan, name) for name in ("arms", "concurrency", "length", "unit"))
+    asked = (plan.arms, plan.concurrency, plan.length, plan.unit)
+    return (known.arms, known.concurrency, known.length, known.unit) == asked
 
 
 def judged(found: Mapping[int, Load]) -> tuple[dict[str, float | None], list[Table], list[str]]:
@@ -166,7 +170,7 @@ def judged(found: Mapping[int, Load]) -> tuple[dict[str, float | None], list[Tab
     ]
     notes = [
         "Each load is an A/B in switchback blocks: the same requests stay under way, and arms are compared within a "
-        "round, the time of prompts evened out between blocks (interactivity is as served). The first rounds, "
+        "round, with prompt tokens as a control variate (interactivity is as served). The first rounds, "
         f"{FIRST} or as many as there was time for, have all arms; later ones leave out vLLM's rule and the fixed "
         "lengths that those showed to be slower than the best of them (Student's 95 % interval of the ratio to it is "
         "below 1; now and then that drops a length that is as good). Ratios are geometric means with Student's 95 % "
@@ -239,7 +243,7 @@ def against_fixed(
     table = Table(title, columns + ["on the frontier"] * (off is not None))
     for load, gain in gains.items():
         rounds = found[load].holding(arm)
-        rates = [number(rounds.point(each)["tokens_per_s"], 1) for each in (arm, gain.rival)]
+        rates = [number(rounds.point(each).tokens_per_s, 1) for each in (arm, gain.rival)]
         width, plain = number(half_width(gain.low, gain.high), 1), number(gain.over_rival)
         row = [load, *rates, gain.rival, _spread(gain), width, plain, rounds.count]
         table.rows.append(row if off is None else [*row, "no" if load in off else "yes"])
@@ -248,14 +252,15 @@ def against_fixed(
 
 def cells(found: Mapping[int, Load]) -> list[Table]:
     """Throughput and interactivity of every cell, an arm a row."""
-    titles = dict(
-        zip(MEASURED, ("Throughput, tokens/s", "Interactivity, tokens/s for one user"), strict=True)
-    )
+    titles: dict[str, Callable[[Rates], float]] = {
+        "Throughput, tokens/s": lambda rates: rates.tokens_per_s,
+        "Interactivity, tokens/s for one user": lambda rates: rates.interactivity,
+    }
     tables = []
-    for name, title in titles.items():
+    for title, rate in titles.items():
         table = Table(f"{title}, by requests under way", ["arm", *map(str, found)])
         for arm in dict.fromkeys(arm for rounds in found.values() for arm in rounds.first.arms):
-            table.rows.append([arm, *(number(rounds.point(arm)[name], 1) for rounds in found.values())])
+            table.rows.append([arm, *(number(rate(rounds.point(arm)), 1) for rounds in found.values())])
         tables.append(table)
     return tables
 
