@@ -125,3 +125,19 @@ def test_links_in_the_documents_lead_somewhere():
         for link in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
             if "://" not in link:
                 assert (page.parent / link).exists(), f"{page.name} links to {link}, which does not exist"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_that_the_documents_name_exist(page):
+    """A path from the repository's top or from `avlab/`, or the end of one."""
+    text = page.read_text(encoding="utf-8")
+    named = set(re.findall(r"`((?:[\w-]+/)*[\w-]+\.(?:py|h|cpp|toml|json))`", text))
+    there = [
+        f"/{path.relative_to(ROOT)}"
+        for top in ("avlab", "store", "pages", "tests", "docs")
+        for path in (ROOT / top).rglob("*.*")
+    ]
+    there += [f"/{path.name}" for path in ROOT.iterdir()]
+    missing = {name for name in named if not any(path.endswith(f"/{name}") for path in there)}
+    made = {"audit.jsonl", "drafter.json", "config.json"}  # of runs and of checkpoints
+    assert not missing - made, f"{page.name} names {sorted(missing - made)}"
