@@ -16,29 +16,29 @@ WIDEST = 32
 
 
 class KVCache:
-    """Keys and values of every layer for `slots` requests of at most `length` positions each.
+    """Keys and values of every layer for `rows` requests of at most `length` positions each.
 
     The memory is asked for at once but touched only as requests fill it, so what a run really uses grows with its
-    traffic. keys[layer], values[layer]: [slots, kv_heads, length, head_dim].
+    traffic. keys[layer], values[layer]: [rows, kv_heads, length, head_dim].
     """
 
-    def __init__(self, layers: int, slots: int, kv_heads: int, length: int, head_dim: int, dtype, device):
-        shape = (slots, kv_heads, length, head_dim)
+    def __init__(self, layers: int, rows: int, kv_heads: int, length: int, head_dim: int, dtype, device):
+        shape = (rows, kv_heads, length, head_dim)
         self.length = length
         self.keys = [_zeros(shape, dtype, device) for _ in range(layers)]
         self.values = [_zeros(shape, dtype, device) for _ in range(layers)]
-        self._free = list(range(slots))
+        self._free = list(range(rows))
 
     @property
-    def free_slots(self) -> int:
+    def free_rows(self) -> int:
         return len(self._free)
 
     def acquire(self) -> int:
-        """The lowest free slot: low slots stay together, and attention runs over runs of neighbours."""
+        """The lowest free row: low rows stay together, and attention runs over runs of neighbours."""
         return heapq.heappop(self._free)
 
-    def release(self, slot: int) -> None:
-        heapq.heappush(self._free, slot)
+    def release(self, row: int) -> None:
+        heapq.heappush(self._free, row)
 
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device) -> Tensor:
@@ -58,11 +58,11 @@ def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device) -> Tensor:
 
 @dataclass(slots=True)
 class Group:
-    """Neighbouring slots [first, last) whose attention is one batched product over G = last - first slots.
+    """Neighbouring cache rows [first, last) whose attention is one batched product over G = last - first requests.
 
-    start, stop: the group's rows in the batch. width: rows a slot is padded to; length: positions attended to.
+    start, stop: the group's rows in the batch. width: rows a request is padded to; length: positions attended to.
     rows: [G * width] the batch row of each padded row (padding points at row 0), back: [stop - start] the padded row of
-    each real one; both None where no slot is padded. mask: [G, width, length] is added to the scores.
+    each real one; both None where no request is padded. mask: [G, width, length] is added to the scores.
     """
 
     first: int
@@ -89,11 +89,11 @@ class Group:
 class Batch:
     """A ragged batch of N rows: request i contributes `counts[i]` consecutive rows, the first at `starts[i]`.
 
-    slot_of_row, positions: [N], in the order of the requests, which is the order of their slots. groups: the requests
-    that batched products attend for. begins, counts: first row and rows of each of the others, which are narrow.
+    cache_rows, positions: [N] where each row belongs in the cache, by rising cache row. groups: the requests that
+    batched products attend for. begins, counts: first row and rows of each of the others, which are narrow.
     """
 
-    slot_of_row: Tensor
+    cache_rows: Tensor
     positions: Tensor
     groups: list[Group]
     begins: Tensor
@@ -102,50 +102,50 @@ class Batch:
     @classmethod
     def build(
         cls,
-        slots: Sequence[int],
+        cache_rows: Sequence[int],
         starts: Sequence[int],
         counts: Sequence[int],
         dtype,
         device,
         narrow: int = 0,
     ) -> "Batch":
-        """Requests must come in rising slot order and contribute at least one row each.
+        """Requests must come by rising cache row and contribute at least one row each.
 
         narrow: requests of at most so many rows are not grouped.
         """
-        slots_, starts_, counts_ = np.array(slots), np.array(starts), np.array(counts)
+        in_cache, starts_, counts_ = np.array(cache_rows), np.array(starts), np.array(counts)
         first_row = np.cumsum(counts_) - counts_
-        owner = np.repeat(np.arange(len(slots_)), counts_)
+        owner = np.repeat(np.arange(len(in_cache)), counts_)
         positions = starts_[owner] + np.arange(len(owner)) - first_row[owner]
         few = counts_ <= narrow
         groups = [
-            _group(slots_[i:j], starts_[i:j], counts_[i:j], int(first_row[i]), dtype, device)
+            _group(in_cache[i:j], starts_[i:j], counts_[i:j], int(first_row[i]), dtype, device)
             for i, j in neighbours(
-                slots, [s + n for s, n in zip(starts, counts, strict=True)], counts, narrow
+                cache_rows, [s + n for s, n in zip(starts, counts, strict=True)], counts, narrow
             )
         ]
-        rows = (slots_[owner], positions, first_row[few], counts_[few])
-        slot_of_row, at, begins, narrow_counts = (torch.from_numpy(each).to(device) for each in rows)
-        return cls(slot_of_row, at, groups, begins, narrow_counts)
+        rows = (in_cache[owner], positions, first_row[few], counts_[few])
+        row_of, at, begins, narrow_counts = (torch.from_numpy(each).to(device) for each in rows)
+        return cls(row_of, at, groups, begins, narrow_counts)
 
 
 def neighbours(
-    slots: Sequence[int], lengths: Sequence[int], counts: Sequence[int], narrow: int = 0
+    cache_rows: Sequence[int], lengths: Sequence[int], counts: Sequence[int], narrow: int = 0
 ) -> list[tuple[int, int]]:
-    """Runs [i, j) of requests to attend together: adjacent slots, as long as padding costs less than a group does.
+    """Runs [i, j) of requests to attend together: adjacent cache rows, as long as padding costs less than a group does.
 
-    A prompt's chunk stays alone, since every slot of a group is padded to the group's widest. Requests of at most
+    Prefill stays alone, since every request of a group is padded to the group's widest. Requests of at most
     `narrow` rows are left out.
     """
     runs, i = [], 0
-    while i < len(slots):
+    while i < len(cache_rows):
         if counts[i] <= narrow:
             i += 1
             continue
         j, longest = i + 1, lengths[i]
         while (
-            j < len(slots)
-            and slots[j] == slots[j - 1] + 1
+            j < len(cache_rows)
+            and cache_rows[j] == cache_rows[j - 1] + 1
             and narrow < counts[j]
             and max(counts[i], counts[j]) <= WIDEST
         ):
@@ -158,8 +158,8 @@ def neighbours(
     return runs
 
 
-def _group(slots, starts, counts, row: int, dtype, device) -> Group:
-    G, width, length = len(slots), int(counts.max()), int((starts + counts).max())
+def _group(cache_rows, starts, counts, row: int, dtype, device) -> Group:
+    G, width, length = len(cache_rows), int(counts.max()), int((starts + counts).max())
     inside = np.arange(width) < counts[:, None]  # [G, width] which padded rows are real
     query = np.minimum(starts[:, None] + np.arange(width), (starts + counts - 1)[:, None])
     mask = torch.zeros(G, width, length, dtype=dtype)
@@ -169,5 +169,5 @@ def _group(slots, starts, counts, row: int, dtype, device) -> Group:
         offset = row + np.cumsum(counts) - counts
         rows = torch.from_numpy(np.where(inside, offset[:, None] + np.arange(width), 0).ravel()).to(device)
         back = torch.from_numpy(np.flatnonzero(inside)).to(device)
-    first, stop = int(slots[0]), row + int(counts.sum())
+    first, stop = int(cache_rows[0]), row + int(counts.sum())
     return Group(first, first + G, length, width, row, stop, rows, back, mask.to(device))

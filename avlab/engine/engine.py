@@ -78,7 +78,7 @@ class Engine:
         width = (1 + len(self.taps)) * target.config.hidden
         self.states = torch.zeros(config.max_num_seqs + 1, width, dtype=target.dtype, device=target.device)
         self.queue: deque[Request] = deque()
-        self.sequences: list[Sequence] = []  # by rising slot
+        self.sequences: list[Sequence] = []  # by rising cache row
         self.policies: dict[str, Policy] = {}
         self.measured: MeasuredCosts | None = None  # from the first arm on that decides by them
         self.clock = time.monotonic
@@ -130,17 +130,17 @@ class Engine:
     def resume(
         self, requests: list[Request], newest: int, states: torch.Tensor, earlier: np.ndarray
     ) -> list[Sequence]:
-        """Decode requests whose prompts stand in their cache slots already; no other may be in service.
+        """Decode requests whose prompts stand in their cache rows already; no other may be in service.
 
         newest: the token behind each prompt. states: [S * hidden] the target's at the prompt's last position.
         earlier: [n or more, K] acceptance estimates of the step before, nan where there are none.
         """
-        assert not self.sequences and len(requests) <= self.cache.free_slots
+        assert not self.sequences and len(requests) <= self.cache.free_rows
         self.states[:] = states
-        slots = sorted(self.cache.acquire() for _ in requests)
+        rows = sorted(self.cache.acquire() for _ in requests)
         self.sequences = [
-            Sequence(request, slot, [*request.tokens, newest], before, cached=len(request.tokens))
-            for request, slot, before in zip(requests, slots, earlier, strict=False)
+            Sequence(request, row, [*request.tokens, newest], before, cached=len(request.tokens))
+            for request, row, before in zip(requests, rows, earlier, strict=False)
         ]
         return list(self.sequences)
 
@@ -187,23 +187,23 @@ class Engine:
         admitted[plan.ready] = admission.admitted if admission else 0
         watch.lap("decide")
 
-        # verify: one ragged pass over newest tokens, admitted drafts and prompt chunks
+        # verify: one ragged pass over newest tokens, admitted drafts and prefill
         rows, states, first = self._verify(plan, drafts, admitted)
         watch.lap("verify")
 
         # sample: accepted drafts and the target's own token, [N]; a prompt's last row is a request without drafts
         accepted, own = self._sample(plan, rows, drafts, admitted)
         last = (
-            first + accepted + np.maximum(np.array(plan.chunks) - 1, 0)
+            first + accepted + np.maximum(np.array(plan.prefill) - 1, 0)
         )  # each sequence's last verified row
-        self.states[[s.slot for s in plan.sequences]] = states[self._tensor(last)]
+        self.states[[s.cache_row for s in plan.sequences]] = states[self._tensor(last)]
         drawn = drafts.tokens.cpu().numpy() if drafts else np.zeros((len(plan.ready), 0), dtype=np.int64)
         limit = self._extend(report, plan, accepted, own, drawn)
         watch.lap("sample")
 
         # observe: labels through the first rejection, not past what was admitted or what was emitted
         report.prompt_tokens, report.target_tokens = (
-            sum(plan.chunks),
+            sum(plan.prefill),
             offer.other_tokens + int(admitted.sum()),
         )
         report.drafted, report.admission = depth, admission
@@ -232,15 +232,15 @@ class Engine:
             sequence = Sequence(request, self.cache.acquire(), list(request.tokens), earlier=self._unknown)
             sequence.admitted_at = self.clock()
             self.sequences.append(sequence)
-            self.sequences.sort(key=lambda s: s.slot)
+            self.sequences.sort(key=lambda s: s.cache_row)
 
     def _propose(self, drafter: Drafter, plan: StepPlan, depth: int) -> Drafts:
         device, ready, decoding = self.target.device, plan.ready, plan.decoding
         inputs = DraftInput(
-            slots=[s.slot for s in decoding],
+            cache_rows=[s.cache_row for s in decoding],
             starts=[s.cached for s in decoding],
             newest=torch.tensor([s.tokens[-1] for s in decoding], device=device),
-            states=self.states[[s.slot for s in decoding]],
+            states=self.states[[s.cache_row for s in decoding]],
             temperature=plan.parameters.temperature[self._tensor(ready)],
             uniforms=self._tensor(self.uniforms(plan.seeds[ready], noise.DRAFT, plan.counters[ready], depth)),
             cache=self.cache,
@@ -254,8 +254,8 @@ class Engine:
         """The rows that are sampled from, [M]; states of every row, [R, S * hidden]; first rows, [N]."""
         device = self.target.device
         tokens, counts, wanted = plan.rows(drafts.tokens.tolist() if drafts else [], admitted)
-        slots, starts = [s.slot for s in plan.sequences], [s.cached for s in plan.sequences]
-        batch = self.target.batch(slots, starts, counts)
+        cache_rows, starts = [s.cache_row for s in plan.sequences], [s.cached for s in plan.sequences]
+        batch = self.target.batch(cache_rows, starts, counts)
         final, tapped = self.target.forward(torch.tensor(tokens, device=device), batch, self.cache, self.taps)
         rows = self.target.logit_rows(final if len(wanted) == len(tokens) else final[wanted])
         return rows, torch.cat([final, *tapped], 1), np.cumsum(counts) - counts
@@ -286,9 +286,9 @@ class Engine:
         """Append what was emitted, stop at end-of-text; returns from which position on slots have no label, [N]."""
         limit = np.full(len(plan.sequences), self.K, dtype=np.int64)
         end, now, emits, drafts = self.target.config.end_tokens, self.clock(), set(plan.emitting), iter(drawn)
-        for i, (s, chunk) in enumerate(zip(plan.sequences, plan.chunks, strict=True)):
-            draft = [] if chunk else next(drafts)[: accepted[i]].tolist()
-            s.cached += chunk or 1 + len(draft)
+        for i, (s, prompt) in enumerate(zip(plan.sequences, plan.prefill, strict=True)):
+            draft = [] if prompt else next(drafts)[: accepted[i]].tolist()
+            s.cached += prompt or 1 + len(draft)
             if i not in emits:
                 continue
             new = [*draft, int(own[i])]
@@ -297,7 +297,7 @@ class Engine:
                 new, limit[i] = new[: stop + 1], min(stop + 1, self.K)
                 accepted[i] = min(accepted[i], stop + 1)
             s.tokens += new
-            s.draws, s.steps = s.draws + 1, s.steps + 1
+            s.steps += 1
             s.drafts_accepted += int(accepted[i])
             s.first_token_at, s.last_token_at = s.first_token_at or now, now
             report.emitting += 1
@@ -338,7 +338,7 @@ class Engine:
 
     def _end(self, s: Sequence, reason: str) -> Finished:
         self.sequences.remove(s)
-        self.cache.release(s.slot)
+        self.cache.release(s.cache_row)
         if self.drafter:
-            self.drafter.forget(s.slot)
+            self.drafter.forget(s.cache_row)
         return Finished(s, reason)

@@ -1,4 +1,4 @@
-"""Who takes part in a step, and with which rows: decoding requests, and prompts a chunk at a time."""
+"""Who takes part in a step, and with which rows: decoding requests, and prefill."""
 
 from dataclasses import dataclass
 
@@ -15,14 +15,14 @@ COLDEST = 1e-5  # below this temperature sampling is greedy, as in vLLM; logits 
 
 @dataclass(slots=True)
 class StepPlan:
-    """N sequences take part, by rising slot; B of them decode, the others compute a chunk of their prompt.
+    """N sequences take part, by rising cache row; B of them decode, the others prefill a part of their prompt.
 
-    chunks: [N] prompt tokens, 0 where a sequence decodes. ready: [B] which of the N decode. emitting: which will emit a
-    token, those and prompts that end this step. seeds, counters: [N] what their noise is keyed by.
+    prefill: [N] prompt tokens, 0 where a sequence decodes. ready: [B] which of the N decode. emitting: which will emit
+    a token, those and prompts that end this step. seeds, counters: [N] what their noise is keyed by.
     """
 
     sequences: list[Sequence]
-    chunks: list[int]
+    prefill: list[int]
     ready: np.ndarray
     emitting: np.ndarray
     offer: Offer
@@ -38,16 +38,16 @@ class StepPlan:
         """The target's pass: tokens [R], rows of each sequence [N], and which rows are sampled from.
 
         drafts: [B][depth] drawn tokens; admitted: [N]. A decoding sequence contributes its newest token and its
-        admitted drafts, all sampled from; a prompt its chunk, of which only the prompt's very last row is.
+        admitted drafts, all sampled from; prefill its prompt tokens, of which only the prompt's very last row is.
         """
         tokens: list[int] = []
         counts: list[int] = []
         wanted: list[int] = []
         drawn = iter(drafts)
-        for s, chunk, kept in zip(self.sequences, self.chunks, admitted, strict=True):
-            if chunk:
-                new = s.tokens[s.cached : s.cached + chunk]
-                sampled = 1 if s.cached + chunk == s.prompt_length else 0
+        for s, prompt, kept in zip(self.sequences, self.prefill, admitted, strict=True):
+            if prompt:
+                new = s.tokens[s.cached : s.cached + prompt]
+                sampled = 1 if s.cached + prompt == s.prompt_length else 0
             else:
                 new = [s.tokens[-1], *next(drawn, [])[:kept]]
                 sampled = len(new)
@@ -61,33 +61,33 @@ def plan_step(
     held: list[Sequence],
     K: int,
     room: int,
-    prefill: int,
+    most_prefill: int,
     device: torch.device,
     uniforms: noise.Uniforms = noise.uniforms,
 ) -> StepPlan:
-    """Plan a step over the sequences that hold a slot.
+    """Plan a step over the sequences that hold a cache row.
 
-    room: tokens a request may fill, prompt included. prefill: prompt tokens that the step computes at most.
+    room: tokens a request may fill, prompt included. most_prefill: prompt tokens that the step computes at most.
     """
-    left, turn = prefill, {}
-    for s in sorted(held, key=lambda s: s.admitted_at):  # prompts in order of arrival, whatever their slots
-        turn[s.slot] = 0 if s.decoding else min(left, s.prompt_length - s.cached)
-        left -= turn[s.slot]
+    left, turn = most_prefill, {}
+    for s in sorted(held, key=lambda s: s.admitted_at):  # prompts in order of arrival, whatever their rows
+        turn[s.cache_row] = 0 if s.decoding else min(left, s.prompt_length - s.cached)
+        left -= turn[s.cache_row]
     sequences = [
-        s for s in held if s.decoding or turn[s.slot]
+        s for s in held if s.decoding or turn[s.cache_row]
     ]  # a prompt that waits for its turn has no rows
-    chunks = [turn[s.slot] for s in sequences]
+    prefill = [turn[s.cache_row] for s in sequences]
     decoding = np.array([s.decoding for s in sequences], dtype=bool)
-    ends = [s.cached + n == s.prompt_length for s, n in zip(sequences, chunks, strict=True)]
+    ends = [s.cached + n == s.prompt_length for s, n in zip(sequences, prefill, strict=True)]
     ready, emitting = np.flatnonzero(decoding), np.flatnonzero(decoding | ends)
     # a draft is of use as long as the request may emit one token more than it
     most = [min(K, s.remaining - 1, room - len(s.tokens) - 1) for s in (sequences[i] for i in ready)]
     requests = [s.request for s in sequences]
     seeds = np.array([r.seed % 2**64 for r in requests], dtype=np.uint64)
-    counters = np.array([s.draws for s in sequences], dtype=np.int64)
+    counters = np.array([s.steps for s in sequences], dtype=np.int64)
     return StepPlan(
         sequences=sequences,
-        chunks=chunks,
+        prefill=prefill,
         ready=ready,
         emitting=emitting,
         offer=Offer(
@@ -96,7 +96,7 @@ def plan_step(
             coins=uniforms(seeds[ready], noise.COIN, counters[ready], 1)[:, 0],
             requests=len(ready),
             emitting=len(emitting),
-            other_tokens=len(ready) + sum(chunks),
+            other_tokens=len(ready) + sum(prefill),
         ),
         seeds=seeds,
         counters=counters,

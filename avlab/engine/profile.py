@@ -41,20 +41,22 @@ class Costs:
         path.write_text(text_of(self.draft, self.verify), encoding="utf-8")
 
 
-def make_costs(draft, verify, K: int, slots: int, tokens: int, source: str) -> Costs:
-    """Tables up to `slots` requests and `tokens` tokens from samples. Without a drafter (K = 0) drafting costs 0."""
+def make_costs(draft, verify, K: int, most_requests: int, tokens: int, source: str) -> Costs:
+    """Tables up to `most_requests` requests and `tokens` tokens from samples.
+
+    Without a drafter (K = 0) drafting costs 0."""
     if K:
-        table = CostTable.linear(draft, verify, slots, tokens, K=K)
+        table = CostTable.linear(draft, verify, most_requests, tokens, K=K)
     else:
-        table = CostTable.linear([(1, 0.0)], verify, slots, tokens)
+        table = CostTable.linear([(1, 0.0)], verify, most_requests, tokens)
     return Costs(draft, verify, table, source)
 
 
-def read_costs(path: Path, K: int, slots: int, tokens: int) -> Costs:
+def read_costs(path: Path, K: int, most_requests: int, tokens: int) -> Costs:
     """Costs from a cost file. Raises CostError."""
     draft, verify = read_samples(path)
     try:
-        return make_costs(draft, verify, K, slots, tokens, str(path))
+        return make_costs(draft, verify, K, most_requests, tokens, str(path))
     except ValueError as error:
         raise CostError(f"{path} does not fit this run: {error}.") from None
 
@@ -63,17 +65,17 @@ def profile(
     target: Target,
     drafter: Drafter | None,
     cache: KVCache,
-    slots: int,
+    most_requests: int,
     tokens: int,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Costs:
     """Time drafts by requests and depth, and target passes by tokens, on random tokens. The cache must be idle."""
-    request_sizes = [n for n in (1, 2, 4, 8, 16, 32, 64, 128, 256) if n < slots] + [slots]
-    most = min(tokens, 512, slots * target.length)
+    request_sizes = [n for n in (1, 2, 4, 8, 16, 32, 64, 128, 256) if n < most_requests] + [most_requests]
+    most = min(tokens, 512, most_requests * target.length)
     token_sizes = [n for n in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384) if n < most]
     token_sizes.append(most)
     depths = sorted({1, (drafter.K + 1) // 2, drafter.K}) if drafter else []
-    jobs = [(n, 0, _verify_job(target, cache, n, slots)) for n in token_sizes]
+    jobs = [(n, 0, _verify_job(target, cache, n, most_requests)) for n in token_sizes]
     if drafter:
         jobs += [(n, d, _draft_job(target, drafter, cache, n, d)) for n in request_sizes for d in depths]
     draft, verify = [], []
@@ -86,9 +88,9 @@ def profile(
                 verify.append((n, ms))
     progress(len(jobs), len(jobs))
     if drafter:
-        for slot in range(slots):
-            drafter.forget(slot)  # what a drafter remembers of the timed requests
-    return make_costs(draft, verify, drafter.K if drafter else 0, slots, tokens, "profiled")
+        for row in range(most_requests):
+            drafter.forget(row)  # what a drafter remembers of the timed requests
+    return make_costs(draft, verify, drafter.K if drafter else 0, most_requests, tokens, "profiled")
 
 
 def _time(run: Callable[[], object], device: torch.device) -> list[float]:
@@ -105,8 +107,8 @@ def _time(run: Callable[[], object], device: torch.device) -> list[float]:
 
 
 @torch.inference_mode()
-def _verify_job(target: Target, cache: KVCache, n: int, slots: int) -> Callable[[], object]:
-    requests = min(slots, max(1, round(n / TOKENS_PER_REQUEST), -(-n // target.length)))
+def _verify_job(target: Target, cache: KVCache, n: int, most_requests: int) -> Callable[[], object]:
+    requests = min(most_requests, max(1, round(n / TOKENS_PER_REQUEST), -(-n // target.length)))
     counts = [n // requests + (i < n % requests) for i in range(requests)]
     rows = torch.arange(n, device=target.device) % target.config.vocabulary
     at = min(CONTEXT, target.length - max(counts))
@@ -124,7 +126,7 @@ def _draft_job(target: Target, drafter: Drafter, cache: KVCache, n: int, depth: 
     at, device = min(CONTEXT, target.length - drafter.K), target.device
     width = (1 + len(drafter.state_layers)) * target.config.hidden
     inputs = DraftInput(
-        slots=list(range(n)),
+        cache_rows=list(range(n)),
         starts=[at] * n,
         newest=torch.zeros(n, dtype=torch.long, device=device),
         states=torch.randn(n, width, dtype=target.dtype, device=device),

@@ -53,12 +53,11 @@ class Sequence:
     """A request in service. `tokens` is prompt and output; the first `cached` of them are in the cache."""
 
     request: Request
-    slot: int
+    cache_row: int
     tokens: list[int]
     earlier: np.ndarray  # [K] acceptance estimates of the step before; nan where there are none
     cached: int = 0
-    draws: int = 0  # steps taken part in: the draw counter of this request's noise
-    steps: int = 0  # steps that emitted
+    steps: int = 0  # that emitted: the draw counter of this request's noise
     drafts_accepted: int = 0
     admitted_at: float = 0.0
     first_token_at: float | None = None

@@ -1,6 +1,6 @@
-"""One request served alone, for the playground: the others keep their cache slots and go on afterwards.
+"""One request served alone, for the playground: the others keep their cache rows and go on afterwards.
 
-Nothing of it reaches them: it has a cache slot and noise of its own, and teaches no policy.
+Nothing of it reaches them: it has a cache row and noise of its own, and teaches no policy.
 """
 
 from collections import deque

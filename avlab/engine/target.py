@@ -139,12 +139,12 @@ class Layer:
         """qkv: [N, heads + 2 KV, D] -> [N, heads · D]."""
         H, KV = self.config.heads, self.config.kv_heads
         if self.native:
-            self.native.rotate(qkv, turn, batch.slot_of_row, batch.positions, keys, values)
+            self.native.rotate(qkv, turn, batch.cache_rows, batch.positions, keys, values)
             q = qkv[:, :H]
         else:
             qk = rotate(qkv[:, : H + KV], turn)
-            keys[batch.slot_of_row, :, batch.positions] = qk[:, H:]
-            values[batch.slot_of_row, :, batch.positions] = qkv[:, H + KV :]
+            keys[batch.cache_rows, :, batch.positions] = qk[:, H:]
+            values[batch.cache_rows, :, batch.positions] = qkv[:, H + KV :]
             q = qk[:, :H]
         if len(batch.groups) == 1 and not len(batch.begins):
             return attend(q, keys, values, batch.groups[0])
@@ -192,7 +192,7 @@ class Stack:
 
 
 def attend(q: Tensor, keys: Tensor, values: Tensor, group: Group) -> Tensor:
-    """Attention of one group of slots as two batched products. q: [N, heads, D] -> [rows of the group, heads * D].
+    """Attention of one group of cache rows as two batched products. q: [N, heads, D] -> [rows of the group, heads * D].
 
     The query heads that share a key head are folded into the row dimension, so each key is read once.
     """
@@ -236,13 +236,13 @@ class Target:
             layer.native = self.native
         self._known: dict[tuple[KVCache, tuple[int, ...]], list[tuple[int, Stack]]] = {}
 
-    def new_cache(self, slots: int) -> KVCache:
+    def new_cache(self, rows: int) -> KVCache:
         c = self.config
-        return KVCache(c.layers, slots, c.kv_heads, self.length, c.head_dim, self.dtype, self.device)
+        return KVCache(c.layers, rows, c.kv_heads, self.length, c.head_dim, self.dtype, self.device)
 
-    def batch(self, slots: Sequence[int], starts: Sequence[int], counts: Sequence[int]) -> Batch:
+    def batch(self, cache_rows: Sequence[int], starts: Sequence[int], counts: Sequence[int]) -> Batch:
         """A ragged batch for this target's passes; see `Batch.build`."""
-        return Batch.build(slots, starts, counts, self.dtype, self.device, NARROW if self.native else 0)
+        return Batch.build(cache_rows, starts, counts, self.dtype, self.device, NARROW if self.native else 0)
 
     def forward(
         self, tokens: Tensor, batch: Batch, cache: KVCache, taps: tuple[int, ...] = ()
@@ -289,11 +289,11 @@ class ServedTarget(Protocol):
     device: torch.device
     length: int
 
-    def new_cache(self, slots: int) -> KVCache:
+    def new_cache(self, rows: int) -> KVCache:
         """A cache for so many requests."""
         ...
 
-    def batch(self, slots: Sequence[int], starts: Sequence[int], counts: Sequence[int]) -> Batch:
+    def batch(self, cache_rows: Sequence[int], starts: Sequence[int], counts: Sequence[int]) -> Batch:
         """As `Target.batch`."""
         ...
 

@@ -32,7 +32,7 @@ class Conversation:
     limit: int
     question: bool = False
     answer_limit: int = 300
-    slot: int = -1
+    cache_row: int = -1
     done: int = 0  # positions whose keys, values and states are recorded
     log_normaliser: list[float] = field(default_factory=list)
 
@@ -98,16 +98,16 @@ def generate(
     began, first = time.monotonic(), writer.total
     while writer.total - first < tokens:
         while len(live) < in_flight and (new := next(conversations, None)) is not None:
-            new.slot = cache.acquire()
+            new.cache_row = cache.acquire()
             live.append(new)
         if not live:
             break
-        live.sort(key=lambda c: c.slot)
+        live.sort(key=lambda c: c.cache_row)
         counts = [len(c.tokens) - c.done for c in live]
-        batch = target.batch([c.slot for c in live], [c.done for c in live], counts)
+        batch = target.batch([c.cache_row for c in live], [c.done for c in live], counts)
         rows = torch.tensor([t for c in live for t in c.tokens[c.done :]])
         final, tapped = target.forward(rows, batch, cache, state_layers)
-        states[batch.slot_of_row, batch.positions] = torch.cat([final, *tapped], 1).bfloat16()
+        states[batch.cache_rows, batch.positions] = torch.cat([final, *tapped], 1).bfloat16()
         last = torch.tensor(counts).cumsum(0) - 1
         logits = target.logits(final[last])
         normaliser = logits.logsumexp(-1).tolist()
@@ -120,7 +120,7 @@ def generate(
                 c.question, c.limit = False, min(LENGTH - 1, len(c.tokens) + c.answer_limit)
             elif token == end or len(c.tokens) + 1 >= c.limit:
                 writer.add(_record(c, cache, states, key_layers), c.kind)
-                cache.release(c.slot)
+                cache.release(c.cache_row)
                 live.remove(c)
             else:
                 c.tokens.append(token)
@@ -132,11 +132,11 @@ def _record(c: Conversation, cache, states: Tensor, key_layers: tuple[int, ...])
     n = c.done
 
     def layers_of(store: list[Tensor]) -> Tensor:  # -> [n, layers, kv_heads * head_dim]
-        return torch.stack([store[i][c.slot, :, :n].transpose(0, 1).flatten(1) for i in key_layers], 1)
+        return torch.stack([store[i][c.cache_row, :, :n].transpose(0, 1).flatten(1) for i in key_layers], 1)
 
     return {
         "tokens": torch.tensor(c.tokens[:n], dtype=torch.int32),
-        "states": states[c.slot, :n].clone(),
+        "states": states[c.cache_row, :n].clone(),
         "keys": layers_of(cache.keys).bfloat16(),
         "values": layers_of(cache.values).bfloat16(),
         "log_normaliser": torch.tensor(c.log_normaliser, dtype=torch.float32),

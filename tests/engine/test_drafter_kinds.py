@@ -29,7 +29,7 @@ class Parrot:
         nothing = np.full((*tokens.shape, 1), np.nan)
         return Drafts(tokens, draft_probs=None, vocabulary=None, features=Features(self.features, nothing))
 
-    def forget(self, slot):
+    def forget(self, cache_row):
         pass
 
 

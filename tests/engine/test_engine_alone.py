@@ -79,7 +79,7 @@ def test_the_others_get_what_they_would_have_got(models, drafter, slots):
     assert ends[0] == ends[1] and len(ends[0]) == 6
     assert taught[0].steps == taught[1].steps and taught[0].coefficients.slope == taught[1].coefficients.slope
     np.testing.assert_array_equal(*(engine.policies["adaptive"].mean_estimate for engine in made))
-    assert made[0].cache.free_slots == made[1].cache.free_slots
+    assert made[0].cache.free_rows == made[1].cache.free_rows
 
 
 @pytest.mark.parametrize("settings", SETTINGS)

@@ -265,7 +265,7 @@ class Parrot:
         nothing = Features(self.features, np.full((len(tokens), depth, 1), np.nan))
         return Drafts(torch.tensor(tokens), draft_probs=None, vocabulary=None, features=nothing)
 
-    def forget(self, slot):
+    def forget(self, cache_row):
         pass
 
 

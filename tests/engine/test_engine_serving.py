@@ -169,11 +169,11 @@ def test_what_is_cached_is_what_the_target_computes(models, drafter):
             with torch.inference_mode():
                 final, taps = target.forward(torch.tensor(s.tokens[: s.cached]), batch, cache, (1, 2))
             states = torch.cat([final, *taps], 1)[-1]
-            torch.testing.assert_close(engine.states[s.slot], states, atol=1e-4, rtol=0)
+            torch.testing.assert_close(engine.states[s.cache_row], states, atol=1e-4, rtol=0)
             for ours, right in zip(
                 (*engine.cache.keys, *engine.cache.values), (*cache.keys, *cache.values), strict=True
             ):
-                ours, right = ours[s.slot, :, : s.cached], right[0, :, : s.cached]
+                ours, right = ours[s.cache_row, :, : s.cached], right[0, :, : s.cached]
                 torch.testing.assert_close(ours, right, atol=1e-4, rtol=0)
 
 
@@ -206,7 +206,7 @@ def test_slots_full_means_waiting_in_line(models, truth):
         finished |= {f.sequence.request.id: f for f in report.finished}
     assert outputs(finished) == truth
     assert all(abs(i - at) <= 1 for at, i in enumerate(first_seen))  # two at once, in order of arrival
-    assert engine.cache.free_slots == 3  # two, and the one for a request served alone
+    assert engine.cache.free_rows == 3  # two, and the one for a request served alone
 
 
 @pytest.mark.parametrize("drafter", ["block", "llama"])
@@ -301,7 +301,7 @@ def test_cancel_takes_a_request_out_wherever_it_is(models, truth):
     assert engine.cancel(12345) is None
     finished, _ = serve(engine, [])
     assert outputs(finished) == {r.id: truth[r.id] for r in (asked[0], asked[2], asked[3])}
-    assert engine.cache.free_slots == 4
+    assert engine.cache.free_rows == 4
 
 
 def test_a_slot_is_used_again_without_a_trace(models, truth):

@@ -72,13 +72,13 @@ def test_attention_of_ragged_requests_through_the_cache(dtype, D, KV, share):
     plain, grouped = qkv.clone(), Batch.build(slots, starts, counts, dtype, CPU)
     plain_keys, plain_values = keys.clone(), values.clone()
     qk = rotate(plain[:, : H + KV], turn)
-    plain_keys[grouped.slot_of_row, :, grouped.positions] = qk[:, H:]
-    plain_values[grouped.slot_of_row, :, grouped.positions] = plain[:, H + KV :]
+    plain_keys[grouped.cache_rows, :, grouped.positions] = qk[:, H:]
+    plain_values[grouped.cache_rows, :, grouped.positions] = plain[:, H + KV :]
     expected = torch.cat([attend(qk[:, :H], plain_keys, plain_values, group) for group in grouped.groups])
 
     operations, batch = native_for(dtype, CPU), Batch.build(slots, starts, counts, dtype, CPU, narrow=8)
     assert len(batch.begins) == 5 and [(g.start, g.stop) for g in batch.groups] == [(14, 54)]
-    operations.rotate(qkv, turn, batch.slot_of_row, batch.positions, keys, values)
+    operations.rotate(qkv, turn, batch.cache_rows, batch.positions, keys, values)
     close(keys, plain_keys, dtype)
     close(values, plain_values, dtype)
     out = torch.full((N, H * D), float("nan"), dtype=dtype)

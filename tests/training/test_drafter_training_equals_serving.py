@@ -66,7 +66,7 @@ def test_training_and_serving_agree(tmp_path, name, changes):
     drafter = BlockDrafter(folder, target)
     drafts = drafter.propose(
         DraftInput(
-            slots=list(range(B)),
+            cache_rows=list(range(B)),
             starts=[n - 1 for n in lengths],
             newest=newest,
             states=states,

@@ -17,7 +17,7 @@ def measure(context: Context) -> Result:
     lab = Lab(context, own_costs=not context.quick)  # timing steps is part of what a worker does
     engine, process = lab.engine, psutil.Process()
     built = process.memory_info()
-    shape = engine.cache.keys[0].shape  # [slots, kv_heads, length, head_dim]
+    shape = engine.cache.keys[0].shape  # [rows, kv_heads, length, head_dim]
     position = 2 * len(engine.cache.keys) * shape[1] * shape[3] * engine.cache.keys[0].element_size()
     filled = np.zeros(shape[0], dtype=np.int64)
     lab.concurrency = min(REQUESTS, lab.config.max_num_seqs)
@@ -31,7 +31,7 @@ def measure(context: Context) -> Result:
         for done in range(steps):
             lab.step()
             for s in engine.sequences:
-                filled[s.slot] = max(filled[s.slot], min(len(s.tokens) + engine.K, shape[2]))
+                filled[s.cache_row] = max(filled[s.cache_row], min(len(s.tokens) + engine.K, shape[2]))
             resident = process.memory_info().rss / 1e9
             peak = max(peak, resident)
             beside = max(beside, resident - filled.sum() * position / 1e9)

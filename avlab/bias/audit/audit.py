@@ -221,7 +221,7 @@ class Audit:
     def _inputs(self, uniforms: np.ndarray) -> DraftInput:
         B, P, device = len(uniforms), len(self.prompt), self.shared.device
         return DraftInput(
-            slots=list(range(B)),
+            cache_rows=list(range(B)),
             starts=[P - 1] * B,
             newest=torch.full((B,), self.prompt[-1], device=device),
             states=self.shared.before.expand(B, -1),

@@ -57,8 +57,8 @@ class SharedDrafter:
         block.add_head(drafts, states[place, :depth], torch.stack(recurred, 1))
         return drafts
 
-    def forget(self, slot: int) -> None:
-        """Nothing of a request outlives its slot."""
+    def forget(self, cache_row: int) -> None:
+        """Nothing of a request outlives its cache row."""
 
     def _places(self, inputs: DraftInput, depth: int) -> Tensor:
         """Rows of the tables, [B]; new ones are computed."""
@@ -76,7 +76,7 @@ class SharedDrafter:
     def _compute(self, inputs: DraftInput, depth: int, new: list[tuple[Key, int]]) -> None:
         rows = torch.tensor([i for _, i in new], device=self.shared.device)
         some = DraftInput(
-            slots=list(range(len(new))),
+            cache_rows=list(range(len(new))),
             starts=[start for (start, _, _), _ in new],
             newest=inputs.newest[rows],
             states=inputs.states[rows],
@@ -104,5 +104,5 @@ class WatchedDrafter:
         self.last = self.drafter.propose(inputs, depth)
         return self.last
 
-    def forget(self, slot: int) -> None:
-        self.drafter.forget(slot)
+    def forget(self, cache_row: int) -> None:
+        self.drafter.forget(cache_row)

@@ -1,6 +1,6 @@
 """The target as the engine's step sees it in an audit: rows behind equal prefixes are computed once.
 
-All continuations follow the same prompt of P tokens, whose keys and values are in every scratch slot of the cache. The
+All continuations follow the same prompt of P tokens, whose keys and values are in every scratch row of the cache. The
 prompt's last token is each continuation's newest token, at position P - 1, as it is in serving.
 """
 
@@ -16,7 +16,7 @@ from avlab.engine.rows import log_sum_exp
 from avlab.engine.target import Target
 from avlab.speculation.sampling import softmax
 
-SCRATCH = 64  # slots of the cache in which new rows are computed, as many at a time
+SCRATCH = 64  # rows of the cache in which new rows are computed, as many at a time
 KEPT = 1200  # rows of logits that stay in memory, 0.2 MB each for a vocabulary of 49,152; the others keep their state
 RARE = 256  # rows beside them, for what one step asks of the others
 
@@ -49,7 +49,7 @@ class SharedTarget:
 
     @torch.inference_mode()
     def _prefill(self, prompt: list[int]) -> Tensor:
-        """The prompt through the target; its keys and values then stand in all scratch slots. [P, width]"""
+        """The prompt through the target; its keys and values then stand in all scratch rows. [P, width]"""
         tokens = torch.tensor(prompt, device=self.device)
         batch = self.target.batch([0], [0], [self.P])
         final, tapped = self.target.forward(tokens, batch, self.cache, self.taps)
@@ -59,13 +59,13 @@ class SharedTarget:
         self.last = [(each, each[0, :, self.P - 1].clone()) for each in held]
         return torch.cat([final, *tapped], 1)
 
-    def new_cache(self, slots: int) -> KVCache:
-        return self.target.new_cache(slots)
+    def new_cache(self, rows: int) -> KVCache:
+        return self.target.new_cache(rows)
 
-    def restore(self, slots: int) -> None:
-        """Put the prompt's last keys and values back into the first slots, where drafts were written over them."""
+    def restore(self, rows: int) -> None:
+        """Put the prompt's last keys and values back into the first rows, where drafts were written over them."""
         for held, last in self.last:
-            held[:slots, :, self.P - 1] = last
+            held[:rows, :, self.P - 1] = last
 
     def rows_after(self, tokens: np.ndarray) -> np.ndarray:
         """Numbers of the rows after (prompt, token), computed where they are new. [N] -> [N]"""
@@ -97,13 +97,15 @@ class SharedTarget:
             self.table[place : place + len(states)] = logits
             self.normalisers[place : place + len(states)] = log_sum_exp(logits)
 
-    def batch(self, slots: Sequence[int], starts: Sequence[int], counts: Sequence[int]) -> Batch:
+    def batch(self, cache_rows: Sequence[int], starts: Sequence[int], counts: Sequence[int]) -> Batch:
         """As `Target.batch`, without what attention would need: rows are looked up."""
-        owner = np.repeat(np.arange(len(slots)), counts)
+        owner = np.repeat(np.arange(len(cache_rows)), counts)
         first = np.cumsum(counts) - np.array(counts)
         positions = np.array(starts)[owner] + np.arange(len(owner)) - first[owner]
         none = torch.zeros(0, dtype=torch.long)
-        return Batch(torch.from_numpy(np.array(slots)[owner]), torch.from_numpy(positions), [], none, none)
+        return Batch(
+            torch.from_numpy(np.array(cache_rows)[owner]), torch.from_numpy(positions), [], none, none
+        )
 
     def forward(
         self, tokens: Tensor, batch: Batch, cache: KVCache, taps: tuple[int, ...] = ()

@@ -19,7 +19,7 @@ from avlab.engine.sampler import LogitRows
 from avlab.engine.target import Target
 from avlab.policies.fixed import NONE
 
-SLOTS = 16  # requests served at once
+TOGETHER = 16  # requests served at once
 
 
 class Answers:
@@ -45,8 +45,8 @@ class Answers:
                 f"The rule {rule.text} has a cost that is set for one prompt: take maximum:t, drawn:t, or another."
             )
         K, self.temperature, watched = drafter.K, temperature, WatchedDrafter(drafter)
-        costs = step_costs(np.full((SLOTS, K), 0.5))
-        config = EngineConfig(max_num_seqs=SLOTS)
+        costs = step_costs(np.full((TOGETHER, K), 0.5))
+        config = EngineConfig(max_num_seqs=TOGETHER)
         self.engine = Engine(target, watched, costs, config, NONE, uniforms=rule.uniforms)
         self.engine.observer = self._listen
         install(rule, self.engine, watched)

@@ -16,7 +16,7 @@ from avlab.speculation.features import DEFAULT_FEATURES, FEATURES
 
 @dataclass(slots=True)
 class DraftInput:
-    """The requests a step drafts for, in rising slot order.
+    """The requests a step drafts for, by rising cache row.
 
     newest: [B] the newest token of each, not yet in the cache. starts: its position. states: [B, S * hidden], the
     target's states at the last verified position (final, then the tapped layers the drafter asked for).
@@ -24,7 +24,7 @@ class DraftInput:
     that read text.
     """
 
-    slots: list[int]
+    cache_rows: list[int]
     starts: list[int]
     newest: Tensor
     states: Tensor
@@ -46,9 +46,10 @@ def features_given(wanted: tuple[str, ...], own: tuple[str, ...] = ()) -> tuple[
 class Drafter(Protocol):
     """Proposes up to K tokens a request. `state_layers` names the target layers whose inputs it wants to see.
 
-    Autoregressive drafters (EAGLE, MTP) keep a cache of their own by slot: `forget(slot)` is called when a request
-    ends. features: the names of what it tells of its drafts, always the same; `max_log_odds` is among them. Drafters
-    without logits (n-gram, suffix) give draft_probs=None and a nan `max_log_odds`.
+    Autoregressive drafters (EAGLE, MTP) keep a cache of their own, a request in the row that it has in the target's:
+    `forget(cache_row)` is called when a request ends. features: the names of what it tells of its drafts, always the
+    same; `max_log_odds` is among them. Drafters without logits (n-gram, suffix) give draft_probs=None and a nan
+    `max_log_odds`.
     """
 
     name: str
@@ -60,8 +61,8 @@ class Drafter(Protocol):
         """Drafts of this depth, 1 to K."""
         ...
 
-    def forget(self, slot: int) -> None:
-        """The request in this slot has ended."""
+    def forget(self, cache_row: int) -> None:
+        """The request in this row has ended."""
         ...
 
 

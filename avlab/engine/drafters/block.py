@@ -164,8 +164,8 @@ class BlockDrafter:
 
     def block(self, inputs: DraftInput, depth: int) -> tuple[Tensor, Tensor, Tensor]:
         """The parallel pass: states [B, depth, H], the logits [B, depth, Q] and drive [B, depth, M] they give."""
-        B = len(inputs.slots)
-        batch = self.target.batch(inputs.slots, inputs.starts, [depth] * B)
+        B = len(inputs.cache_rows)
+        batch = self.target.batch(inputs.cache_rows, inputs.starts, [depth] * B)
         turn = self.target.turns[batch.positions].unsqueeze(1)
         x = self._rows(self.target.embedding[inputs.newest], inputs.states, depth)  # [B * depth, H]
         x = self._stack_over(inputs.cache)(x, turn, batch)
@@ -195,8 +195,8 @@ class BlockDrafter:
         later = self.later_out(u) + deep * self.later_carry
         return torch.cat([first[:, None], later[:, None] + self.mask[: depth - 1]], 1).view(B * depth, H)
 
-    def forget(self, slot: int) -> None:
-        """Nothing of a request outlives its slot."""
+    def forget(self, cache_row: int) -> None:
+        """Nothing of a request outlives its cache row."""
 
 
 def fits(folder: Path, target: ModelConfig) -> bool:

@@ -43,14 +43,14 @@ class LlamaDrafter:
                 f"lower --max-model-len to {self.model.length}."
             )
         self.cache = self.model.new_cache(requests)
-        self.known = [0] * requests  # tokens of each slot's request whose keys and values are right
+        self.known = [0] * requests  # tokens of each cache row's request whose keys and values are right
 
     @torch.inference_mode()
     def propose(self, inputs: DraftInput, depth: int) -> Drafts:
-        model, slots, device = self.model, inputs.slots, self.model.device
-        new = [h[self.known[s] :] for s, h in zip(slots, inputs.history, strict=True)]
+        model, held, device = self.model, inputs.cache_rows, self.model.device
+        new = [h[self.known[s] :] for s, h in zip(held, inputs.history, strict=True)]
         counts = [len(n) for n in new]
-        batch = model.batch(slots, [self.known[s] for s in slots], counts)
+        batch = model.batch(held, [self.known[s] for s in held], counts)
         rows = torch.tensor([t for n in new for t in n], device=device)
         states, _ = model.forward(rows, batch, self.cache)
         states = states[torch.tensor(counts, device=device).cumsum(0) - 1]
@@ -59,14 +59,14 @@ class LlamaDrafter:
             tokens.append(draws.draw(model.logits(states)))
             if k + 1 < depth:
                 at = [len(h) + k for h in inputs.history]
-                batch = model.batch(slots, at, [1] * len(slots))
+                batch = model.batch(held, at, [1] * len(held))
                 states, _ = model.forward(tokens[-1], batch, self.cache)
-        for s, h in zip(slots, inputs.history, strict=True):
+        for s, h in zip(held, inputs.history, strict=True):
             self.known[s] = len(h)  # what was drafted beyond is written again once it is known
         return draws.drafts(torch.stack(tokens, 1), None)
 
-    def forget(self, slot: int) -> None:
-        self.known[slot] = 0
+    def forget(self, cache_row: int) -> None:
+        self.known[cache_row] = 0
 
 
 def make(context: DrafterContext) -> LlamaDrafter:

@@ -59,7 +59,7 @@ class _Places(ctypes.Structure):
     """`Places` of layers.h."""
 
     _fields_ = [
-        *((name, _POINTER) for name in ("turns", "slots", "positions", "begins", "counts")),
+        *((name, _POINTER) for name in ("turns", "cache_rows", "positions", "begins", "counts")),
         *((name, _INTEGER) for name in ("rows", "runs", "heads", "kv_heads", "D", "length")),
     ]
 
@@ -170,7 +170,7 @@ class Native:
 
     def forward(self, layers: Layers, x: Tensor, turn: Tensor, batch: Batch) -> None:
         """Layers one after another, in place, for a batch of narrow requests. x: [N, hidden]; turn: as for `rotate`."""
-        tensors = (turn, batch.slot_of_row, batch.positions, batch.begins, batch.counts)
+        tensors = (turn, batch.cache_rows, batch.positions, batch.begins, batch.counts)
         sizes = layers.heads, layers.kv_heads, layers.head_dim, layers.length
         places = _Places(*(t.data_ptr() for t in tensors), len(x), len(batch.begins), *sizes)
         self._call["forward"](
@@ -179,16 +179,16 @@ class Native:
         )  # fmt: skip
 
     def rotate(
-        self, qkv: Tensor, turn: Tensor, slots: Tensor, positions: Tensor, keys: Tensor, values: Tensor
+        self, qkv: Tensor, turn: Tensor, cache_rows: Tensor, positions: Tensor, keys: Tensor, values: Tensor
     ):
         """Rotates the queries of qkv [N, heads + 2 KV, D] in place; writes rotated keys, and values, into the cache.
 
-        turn: [N, 1, D/2] complex64; slots, positions: [N] int64; keys, values: [slots, KV, length, D].
+        turn: [N, 1, D/2] complex64; cache_rows, positions: [N] int64; keys, values: [cache rows, KV, length, D].
         """
         N, heads, D = qkv.shape
         KV, length = keys.shape[1:3]
         self._call["rotate"](
-            *(t.data_ptr() for t in (qkv, turn, slots, positions, keys, values)),
+            *(t.data_ptr() for t in (qkv, turn, cache_rows, positions, keys, values)),
             N,
             heads - 2 * KV,
             KV,
@@ -203,7 +203,7 @@ class Native:
         """
         heads, D = qkv.shape[1:]
         KV, length = keys.shape[1:3]
-        tensors = (qkv, keys, values, out, batch.slot_of_row, batch.positions, batch.begins, batch.counts)
+        tensors = (qkv, keys, values, out, batch.cache_rows, batch.positions, batch.begins, batch.counts)
         self._call["attend"](
             *(t.data_ptr() for t in tensors), len(batch.begins), heads - 2 * KV, KV, D, length
         )

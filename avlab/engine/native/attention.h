@@ -169,9 +169,9 @@ static void attend_head(const bfloat16 *key, const bfloat16 *value, const bfloat
 #endif
 
 // Attention of a batch's narrow requests, rows causal among themselves. Run i holds counts[i] rows from begins[i] on, at
-// consecutive positions of one slot. qkv: [rows, heads + 2 * kv_heads, D]; out: [rows, heads, D]. For a team.
+// consecutive positions of one cache row. qkv: [rows, heads + 2 * kv_heads, D]; out: [rows, heads, D]. For a team.
 template <typename T, int D>
-static void attend(const T *qkv, const T *keys, const T *values, T *out, const int64_t *slots, const int64_t *positions,
+static void attend(const T *qkv, const T *keys, const T *values, T *out, const int64_t *cache_rows, const int64_t *positions,
                    const int64_t *begins, const int64_t *counts, int64_t runs, int64_t heads, int64_t kv_heads,
                    int64_t length) {
     const int64_t share = heads / kv_heads, stride = (heads + 2 * kv_heads) * D;
@@ -180,7 +180,7 @@ static void attend(const T *qkv, const T *keys, const T *values, T *out, const i
 #pragma omp for schedule(dynamic, 1)
     for (int64_t task = 0; task < runs * kv_heads; task++) {
         const int64_t first = begins[task / kv_heads], R = counts[task / kv_heads] * share, head = task % kv_heads;
-        const int64_t cached = (slots[first] * kv_heads + head) * length * D;
+        const int64_t cached = (cache_rows[first] * kv_heads + head) * length * D;
         for (int64_t r0 = 0; r0 < R; r0 += MOST_QUERIES) {
             const int n = int(std::min<int64_t>(MOST_QUERIES, R - r0));
             T queries[MOST_QUERIES * D];

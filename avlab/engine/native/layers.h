@@ -20,9 +20,9 @@ static void rms_norm(const T *x, const T *weight, T *out, int64_t rows, int64_t 
 }
 
 // Rotates the queries of qkv in place; writes rotated keys, and values, where they belong in the cache. For a team.
-// qkv: [rows, heads + 2 * kv_heads, D]; turns: [rows, D / 2] complex; keys, values: [slots, kv_heads, length, D].
+// qkv: [rows, heads + 2 * kv_heads, D]; turns: [rows, D / 2] complex; keys, values: [cache rows, kv_heads, length, D].
 template <typename T>
-static void rotate(T *qkv, const float *turns, const int64_t *slots, const int64_t *positions, T *keys, T *values,
+static void rotate(T *qkv, const float *turns, const int64_t *cache_rows, const int64_t *positions, T *keys, T *values,
                    int64_t rows, int64_t heads, int64_t kv_heads, int64_t D, int64_t length) {
 #pragma omp for
     for (int64_t r = 0; r < rows; r++) {
@@ -31,7 +31,7 @@ static void rotate(T *qkv, const float *turns, const int64_t *slots, const int64
         for (int64_t h = 0; h < heads + kv_heads; h++) {
             const T *in = row + h * D;
             T *out = h < heads ? row + h * D
-                               : keys + ((slots[r] * kv_heads + h - heads) * length + positions[r]) * D;
+                               : keys + ((cache_rows[r] * kv_heads + h - heads) * length + positions[r]) * D;
 #pragma omp simd
             for (int64_t i = 0; i < D; i += 2) {
                 const float a = widen(in[i]), b = widen(in[i + 1]);
@@ -40,7 +40,7 @@ static void rotate(T *qkv, const float *turns, const int64_t *slots, const int64
             }
         }
         for (int64_t h = 0; h < kv_heads; h++)
-            std::memcpy(values + ((slots[r] * kv_heads + h) * length + positions[r]) * D,
+            std::memcpy(values + ((cache_rows[r] * kv_heads + h) * length + positions[r]) * D,
                         row + (heads + kv_heads + h) * D, D * sizeof(T));
     }
 }
@@ -54,10 +54,10 @@ struct Layer {
 };
 
 // Of a step's rows: where each belongs in the cache, and which of them are one request's, as `rotate` and `attend` take
-// it. A layer has `heads` query heads of D, and `length` positions a slot.
+// it. A layer has `heads` query heads of D, and `length` positions a cache row.
 struct Places {
     const float *turns;
-    const int64_t *slots, *positions, *begins, *counts;
+    const int64_t *cache_rows, *positions, *begins, *counts;
     int64_t rows, runs, heads, kv_heads, D, length;
 };
 
@@ -76,8 +76,8 @@ static void forward(const Layer<T> *layers, int64_t count, T *x, const Places &a
         rms_norm(x, l.attention_norm, h, rows, hidden, epsilon);
         multiply<T, T>(h, l.qkv, l.qkv_bias, nullptr, qkv, rows, joined, hidden, NONE);
 #pragma omp barrier
-        rotate(qkv, at.turns, at.slots, at.positions, l.keys, l.values, rows, at.heads, at.kv_heads, at.D, at.length);
-        attention(qkv, l.keys, l.values, mixed, at.slots, at.positions, at.begins, at.counts, at.runs, at.heads,
+        rotate(qkv, at.turns, at.cache_rows, at.positions, l.keys, l.values, rows, at.heads, at.kv_heads, at.D, at.length);
+        attention(qkv, l.keys, l.values, mixed, at.cache_rows, at.positions, at.begins, at.counts, at.runs, at.heads,
                   at.kv_heads, at.length);
         multiply<T, T>(mixed, l.out, l.out_bias, x, x, rows, hidden, wide, PLUS);
 #pragma omp barrier

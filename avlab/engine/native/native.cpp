@@ -17,17 +17,17 @@
     void rms_norm_##suffix(const T *x, const T *w, T *out, int64_t rows, int64_t width, float epsilon) {               \
         _Pragma("omp parallel if (rows * width > 65536)") rms_norm(x, w, out, rows, width, epsilon);                   \
     }                                                                                                                  \
-    void rotate_##suffix(T *qkv, const float *turns, const int64_t *slots, const int64_t *positions, T *keys,          \
+    void rotate_##suffix(T *qkv, const float *turns, const int64_t *cache_rows, const int64_t *positions, T *keys,          \
                          T *values, int64_t rows, int64_t heads, int64_t kv_heads, int64_t D, int64_t length) {        \
         _Pragma("omp parallel if (rows > 64)")                                                                         \
-            rotate(qkv, turns, slots, positions, keys, values, rows, heads, kv_heads, D, length);                      \
+            rotate(qkv, turns, cache_rows, positions, keys, values, rows, heads, kv_heads, D, length);                      \
     }                                                                                                                  \
-    void attend_##suffix(const T *qkv, const T *keys, const T *values, T *out, const int64_t *slots,                   \
+    void attend_##suffix(const T *qkv, const T *keys, const T *values, T *out, const int64_t *cache_rows,                   \
                          const int64_t *positions, const int64_t *begins, const int64_t *counts, int64_t runs,         \
                          int64_t heads, int64_t kv_heads, int64_t D, int64_t length) {                                 \
         const auto attention = D == 64 ? attend<T, 64> : attend<T, 128>;                                               \
         _Pragma("omp parallel")                                                                                        \
-            attention(qkv, keys, values, out, slots, positions, begins, counts, runs, heads, kv_heads, length);        \
+            attention(qkv, keys, values, out, cache_rows, positions, begins, counts, runs, heads, kv_heads, length);        \
     }                                                                                                                  \
     void forward_##suffix(const Layer<T> *layers, int64_t count, T *x, const Places *at, int64_t hidden,               \
                           int64_t intermediate, float epsilon) {                                                       \
