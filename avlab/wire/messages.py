@@ -78,7 +78,7 @@ class Step(msgspec.Struct, frozen=True, array_like=True):
     step: int
     time: float  # at the step's end
     block: int
-    running: int  # requests that held a cache slot
+    running: int  # requests that held a cache row
     waiting: int
     emitting: int  # requests that emitted at least one token
     prompt_tokens: int  # prompt tokens computed this step
@@ -190,7 +190,7 @@ class RequestDone(Message, frozen=True, tag=_snake):
     top_k: int
     seed: int
     arrival: float
-    admitted: float  # when it got a cache slot
+    admitted: float  # when it got a cache row
     first_token: float | None
     last_token: float | None
     prompt_tokens: int
