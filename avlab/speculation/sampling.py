@@ -67,7 +67,7 @@ def acceptance_probability(p, q) -> np.ndarray:
 
 
 def residual(p, q) -> np.ndarray:
-    """Distribution of the correction after a rejection: (p - q)+ normalised, [..., V].
+    """Distribution of the recovered token after a rejection: (p - q)+ normalised, [..., V].
 
     Where p equals q nothing is ever rejected, and p stands in.
     """
@@ -87,7 +87,7 @@ def draw(distribution, uniform) -> np.ndarray:
 
 
 class Outcome(NamedTuple):
-    """accepted [B]: draft tokens kept; token [B]: the target's own next; rejected [B]: it is a correction."""
+    """accepted [B]: draft tokens kept; token [B]: the target's own next; rejected [B]: it is a recovered one."""
 
     accepted: np.ndarray
     token: np.ndarray

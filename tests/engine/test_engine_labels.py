@@ -70,7 +70,7 @@ def test_every_slot_of_a_step_is_accounted_for(models, target, drafter, arm):
             if accepted < min(admitted, behind_end):
                 expected[accepted] = 0
                 rejected += 1
-                assert new[i][-1] != s.tokens[row, accepted]  # a correction is never the refused draft
+                assert new[i][-1] != s.tokens[row, accepted]  # a recovered token is never the refused draft
             np.testing.assert_array_equal(s.label[row], expected)
             ended += behind_end < admitted
             assert len(new[i]) == (accepted if behind_end <= accepted else accepted + 1)

@@ -216,7 +216,7 @@ def test_greedy_takes_the_first_of_equals():
 
 @pytest.mark.parametrize("cut", [(0, 1.0), (0, 0.9), (5, 1.0)], ids=["plain", "top-p", "top-k"])
 def test_a_rejection_by_rounding_alone_draws_from_the_target(cut):
-    """p = q = certain: whatever an impossible uniform refuses, the correction is a token the target can say."""
+    """p = q = certain: whatever an impossible uniform refuses, the recovered token is one the target can say."""
     logits = torch.full((2, 9), -200.0)
     logits[:, 4] = 0.0
     q = torch.zeros(1, 1, 9)

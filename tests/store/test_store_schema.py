@@ -129,9 +129,9 @@ def test_older_file_is_migrated_in_one_piece(tmp_path, monkeypatch):
         Database(path)
 
 
-def test_a_file_of_every_past_version_is_stored():
+def test_a_file_of_every_version_is_stored():
     assert [path.name for path in STORED] == [
-        f"schema_{version}.duckdb.gz" for version in range(1, schema.VERSION)
+        f"schema_{version}.duckdb.gz" for version in range(1, schema.VERSION + 1)
     ]
 
 
