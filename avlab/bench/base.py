@@ -1,13 +1,12 @@
 """What a measure is: the bars it reports against, the function that takes it, and what that function returns."""
 
-import importlib
-import pkgutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from avlab.config import RunConfig
+from avlab.modules import import_all
 
 Progress = Callable[[str, float, float], None]  # what is being done, done so far, total (0: unknown)
 Choice = TypeVar("Choice")
@@ -117,10 +116,9 @@ class Outcome:
 
 def all_measures() -> list[Measure]:
     """Every measure in `avlab.bench.measures`, in the order of the table."""
-    package = importlib.import_module("avlab.bench.measures")
     found: list[Measure] = []
-    for module in pkgutil.iter_modules(package.__path__):
-        found += getattr(importlib.import_module(f"{package.__name__}.{module.name}"), "MEASURES", ())
+    for module in import_all("avlab.bench.measures"):
+        found += getattr(module, "MEASURES", ())
     return sorted(found, key=lambda measure: (measure.order, measure.name))
 
 

@@ -1,8 +1,8 @@
 """Finds the kinds of prompts by name: every module of this package that holds a `KIND` is one."""
 
-import importlib
-import pkgutil
 from functools import lru_cache
+
+from avlab.modules import import_all
 
 from .base import SPLITS, Kind, Prompt, WorkloadError, generator
 from .base import split as side_of
@@ -11,12 +11,7 @@ from .base import split as side_of
 @lru_cache(maxsize=1)
 def kinds() -> dict[str, Kind]:
     """Name to kind, the most predictable output first."""
-    package = importlib.import_module(__package__)
-    modules = (
-        importlib.import_module(f"{__package__}.{module.name}")
-        for module in pkgutil.iter_modules(package.__path__)
-    )
-    found = [module.KIND for module in modules if hasattr(module, "KIND")]
+    found = [module.KIND for module in import_all("avlab.workloads") if hasattr(module, "KIND")]
     return {kind.name: kind for kind in sorted(found, key=lambda kind: (kind.rung, kind.name))}
 
 
