@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from avlab.bias.auditing import Fit, audit_sample_size, fit
 from avlab.bias.exact import Pair, Step, drafts_to_enumerate, output_distribution, target_law, total_variation
-from avlab.bias.rules import CaseError, Named
+from avlab.bias.goodness_of_fit import Fit, audit_sample_size, fit
+from avlab.bias.grammar import CaseError, Named
 from avlab.bias.sampled import sample_outputs
 from avlab.speculation.sampling import acceptance_probability, residual
 

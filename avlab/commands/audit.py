@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from avlab.bias.grammar import CaseError
 from avlab.bias.process import (
     PROMPT,
     PUBLISHED_AUC,
@@ -21,8 +22,7 @@ from avlab.bias.process import (
     AuditProcess,
     TextProcess,
 )
-from avlab.bias.rules import CaseError
-from avlab.bias.texts import MEASURES, known, within_noise
+from avlab.bias.text_measures import MEASURES, known, within_noise
 from avlab.commands import terminal
 from avlab.commands.options import Json
 from avlab.config import RunConfig

@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 
 from avlab.bias.cases import Bias, bias, check_pair, distribution, parse_distribution, sampled_bias
-from avlab.bias.rules import CaseError, parse_rule
+from avlab.bias.grammar import CaseError, parse_rule
 from avlab.commands import terminal
 from avlab.commands.audit import audit, text
 from avlab.commands.options import Json

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import typer
 import typer.main
 
-from avlab.bias.rules import CaseError
+from avlab.bias.grammar import CaseError
 from avlab.commands import bias, terminal, vllm
 from avlab.commands.ab import ab
 from avlab.commands.attach import attach

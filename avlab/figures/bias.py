@@ -8,7 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from avlab.bias.cases import Path
-from avlab.bias.texts import known
+from avlab.bias.text_measures import known
 from avlab.figures import palette
 from avlab.figures.base import frame, line, nothing
 

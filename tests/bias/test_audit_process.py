@@ -8,7 +8,7 @@ from tiny_models import write_block_drafter, write_llama, write_tokenizer
 from typer.testing import CliRunner
 
 from avlab.bias.process import AuditFailed, AuditProcess, RowsProcess, TextProcess
-from avlab.bias.texts import MEASURES
+from avlab.bias.text_measures import MEASURES
 from avlab.commands.audit import UNFINISHED
 from avlab.commands.bias import app
 from avlab.config import RunConfig

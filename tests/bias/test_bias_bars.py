@@ -3,7 +3,12 @@
 import numpy as np
 import pytest
 
-from avlab.bias.admission_rules import (
+from avlab.bias.exact import Pair, output_distribution, target_law, total_variation
+from avlab.bias.goodness_of_fit import pool
+from avlab.bias.grammar import parse_rule
+from avlab.bias.ready_made_scenes import all_or_nothing, one_late
+from avlab.bias.sampled import sample_outputs
+from avlab.bias.trimming import (
     SCORES,
     adaptive,
     by_cost,
@@ -14,11 +19,6 @@ from avlab.bias.admission_rules import (
     threshold,
     with_exploration,
 )
-from avlab.bias.auditing import pool
-from avlab.bias.exact import Pair, output_distribution, target_law, total_variation
-from avlab.bias.rules import parse_rule
-from avlab.bias.sampled import sample_outputs
-from avlab.bias.scenes import all_or_nothing, one_late
 from avlab.speculation.budget import first_peak
 from avlab.speculation.costs import CostTable
 

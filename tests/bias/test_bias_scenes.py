@@ -3,21 +3,14 @@
 import numpy as np
 import pytest
 
-from avlab.bias import noise
+from avlab.bias import reused_noise
 from avlab.bias.cases import bias, pair_of, path_sums, paths, random_rows
-from avlab.bias.exact import first_token, first_token_by_shared_race, output_distribution, token_distribution
+from avlab.bias.exact import output_distribution, token_distribution
+from avlab.bias.first_token import first_token, first_token_by_shared_race
+from avlab.bias.grammar import KINDS, parse_rule
+from avlab.bias.ready_made_scenes import SCENES, all_or_nothing, coin_pair, own_scene
 from avlab.bias.real_rows import recorded, shortened
-from avlab.bias.rules import KINDS, parse_rule
-from avlab.bias.scenes import (
-    SCENES,
-    all_or_nothing,
-    coin_pair,
-    names_of_outputs,
-    outcomes,
-    own_scene,
-    sampled_outcomes,
-    work_of,
-)
+from avlab.bias.scenes import names_of_outputs, outcomes, sampled_outcomes, work_of
 
 
 @pytest.mark.parametrize("name", SCENES)
@@ -81,21 +74,24 @@ def test_paths_and_the_closed_form_add_up_to_the_enumeration(kind, ending):
 def test_places_one_by_one_agree_with_whole_texts(again):
     law = output_distribution(coin_pair(), all_or_nothing(), (1,), 6, 6, draft_noise_again=again)
     whole = [token_distribution(law, 2, position=place)[0] for place in range(6)]
-    np.testing.assert_allclose(noise.shares_by_place(6, again), whole, atol=1e-12)
+    np.testing.assert_allclose(reused_noise.shares_by_place(6, again), whole, atol=1e-12)
 
 
 def test_a_redrawn_place_bends_the_long_run():
-    np.testing.assert_allclose(noise.shares_by_place(40, again=False), 0.5, atol=1e-12)
-    places, settled = noise.shares_by_place(noise.SETTLED + 40, again=True), noise.settled_share()
-    assert np.abs(places[noise.SETTLED :] - settled).max() < 1e-4 < np.abs(places[:8] - settled).max()
+    np.testing.assert_allclose(reused_noise.shares_by_place(40, again=False), 0.5, atol=1e-12)
+    places, settled = (
+        reused_noise.shares_by_place(reused_noise.SETTLED + 40, again=True),
+        reused_noise.settled_share(),
+    )
+    assert np.abs(places[reused_noise.SETTLED :] - settled).max() < 1e-4 < np.abs(places[:8] - settled).max()
     assert settled == pytest.approx(0.5105, abs=0.0009)  # simulated, with its standard error
-    (fresh, error), (again, _) = (noise.long_run(2000, 60, 1, mode) for mode in (False, True))
+    (fresh, error), (again, _) = (reused_noise.long_run(2000, 60, 1, mode) for mode in (False, True))
     assert abs(fresh - 0.5) < 4 * error and again == pytest.approx(settled, abs=4 * error)
 
 
 def test_a_correction_that_races_with_the_drafts_noise():
     p, q, N = [0.6, 0.3, 0.1], [0.2, 0.2, 0.6], 200_000
-    np.testing.assert_allclose(noise.raced_outputs(p, q, N, 0, shared=False) / N, p, atol=0.005)
+    np.testing.assert_allclose(reused_noise.raced_outputs(p, q, N, 0, shared=False) / N, p, atol=0.005)
     np.testing.assert_allclose(first_token_by_shared_race(p, q), [0.6375, 0.2625, 0.1], atol=1e-12)
     np.testing.assert_array_equal(first_token_by_shared_race(p, p), p)
 
@@ -108,7 +104,7 @@ def test_the_race_in_closed_form_agrees_with_races(V):
             q[0] = 0
             q /= q.sum()
         exact, N = first_token_by_shared_race(p, q), 100_000
-        drawn = noise.raced_outputs(p, q, N, seed, shared=True) / N
+        drawn = reused_noise.raced_outputs(p, q, N, seed, shared=True) / N
         assert exact.sum() == pytest.approx(1) and (exact >= -1e-15).all()
         assert (np.abs(drawn - exact) <= 4.5 * np.sqrt(exact * (1 - exact) / N) + 1e-9).all(), seed
 

@@ -5,9 +5,9 @@ import pytest
 import torch
 from tiny_models import write_block_drafter, write_llama
 
+from avlab.bias.audit.answers import Answers
 from avlab.bias.audit.rules import AuditError, parse
-from avlab.bias.audit.texts import Answers
-from avlab.bias.texts import Texts, differences, intervals, repetition, within_noise
+from avlab.bias.text_measures import Texts, differences, intervals, repetition, within_noise
 from avlab.engine.drafters.block import BlockDrafter
 from avlab.engine.engine import Engine
 from avlab.engine.target import Target

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from avlab.bias import cases
-from avlab.bias.rules import CaseError
+from avlab.bias.grammar import CaseError
 from avlab.commands.bias import app
 
 EIGHT = ",".join(["0.125"] * 8)

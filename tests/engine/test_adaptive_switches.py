@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from avlab.bias.admission_rules import adaptive, maximum_probability
 from avlab.bias.exact import Step
+from avlab.bias.trimming import adaptive, maximum_probability
 from avlab.policies.arm import Arm
 from avlab.policies.base import PolicyContext, make_policy
 from avlab.speculation.costs import CostTable

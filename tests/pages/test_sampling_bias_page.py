@@ -7,10 +7,10 @@ from dashboard import charts, opened, said
 from places import ROOT
 from streamlit.testing.v1 import AppTest
 
+from avlab.bias.grammar import KINDS
 from avlab.bias.process import AuditProcess, RowsProcess, TextProcess
-from avlab.bias.rules import KINDS
-from avlab.bias.scenes import SCENES
-from avlab.bias.texts import MEASURES
+from avlab.bias.ready_made_scenes import SCENES
+from avlab.bias.text_measures import MEASURES
 from avlab.ui.bias import asked, words
 from avlab.ui.bias import audit as engine_part
 from avlab.ui.bias import texts as texts_part

@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from avlab.bias.admission_rules import (
+from avlab.bias.exact import Pair, Rule, output_distribution, target_law, token_distribution, total_variation
+from avlab.bias.sampled import sample_outputs
+from avlab.bias.trimming import (
     SCORES,
     adaptive,
     by_cost,
@@ -19,8 +21,6 @@ from avlab.bias.admission_rules import (
     threshold,
     with_exploration,
 )
-from avlab.bias.exact import Pair, Rule, output_distribution, target_law, token_distribution, total_variation
-from avlab.bias.sampled import sample_outputs
 from avlab.speculation.budget import first_peak
 from avlab.speculation.costs import CostTable
 from avlab.speculation.decision import Offer, admit, decide

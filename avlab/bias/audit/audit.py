@@ -10,8 +10,9 @@ import torch
 from avlab.bias.audit.rules import AuditError, AuditRule, ByBudget, install
 from avlab.bias.audit.shared_drafter import SharedDrafter, WatchedDrafter
 from avlab.bias.audit.shared_target import SCRATCH, SharedTarget
-from avlab.bias.auditing import Fit, fit
-from avlab.bias.exact import first_token, first_token_by_shared_noise, total_variation
+from avlab.bias.exact import total_variation
+from avlab.bias.first_token import first_token, first_token_by_shared_noise
+from avlab.bias.goodness_of_fit import Fit, fit
 from avlab.engine.drafters.base import DraftInput
 from avlab.engine.drafters.block import BlockDrafter
 from avlab.engine.drafts import Drafts

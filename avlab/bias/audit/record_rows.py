@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from avlab.bias.audit.rows import rows_at
+from avlab.bias.audit.tasks import rows_at
 from avlab.bias.real_rows import FILE
 from avlab.config import RunConfig
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from avlab.bias.admission_rules import by_cost
 from avlab.bias.audit.shared_drafter import WatchedDrafter
 from avlab.bias.audit.shared_rows import SharedDrafts
+from avlab.bias.trimming import by_cost
 from avlab.engine import noise
 from avlab.engine.drafters.block import HEAD
 from avlab.engine.drafts import Drafts

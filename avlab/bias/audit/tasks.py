@@ -3,27 +3,54 @@
 import itertools
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import torch
+
+from avlab.bias.audit.answers import Answers
 from avlab.bias.audit.audit import Audit, Counts
-from avlab.bias.audit.build import CONTEXT, load
 from avlab.bias.audit.ranking import rank
-from avlab.bias.audit.rows import rows_at
-from avlab.bias.audit.rules import parse
+from avlab.bias.audit.rules import AuditError, parse
 from avlab.bias.audit.shared_drafter import SharedDrafter
-from avlab.bias.audit.texts import Answers
-from avlab.bias.auditing import Fit
-from avlab.bias.texts import Texts, differences, intervals
+from avlab.bias.goodness_of_fit import Fit
+from avlab.bias.real_rows import OTHERS, shortened
+from avlab.bias.text_measures import Texts, differences, intervals
 from avlab.config import RunConfig
+from avlab.engine.build import Progress, choose_device, choose_drafter, choose_dtype
+from avlab.engine.drafters.block import BlockDrafter
+from avlab.engine.fetch import target_folder
+from avlab.engine.target import Target
 from avlab.engine.text import Text
 from avlab.workloads import Moment, open_workload
 
 Answer = Callable[..., None]
+CONTEXT = 512  # positions of an audit's target
 SAY_SECONDS = 0.5  # between two reports
 LEVEL = 0.01
 SHOWN_TEXTS = 3
 RANKED_PROMPTS, SHORT = 15, 128  # beside the one that is audited; tokens
+
+
+def load(
+    config: RunConfig, K: int, context: int | None, progress: Progress = lambda text, done, total: None
+) -> tuple[Target, BlockDrafter, Text]:
+    """Weights as the configuration names them. Raises AuditError, CheckpointError or FetchError.
+
+    context: positions of the target of an audit, which is in float32; None to serve as a run would.
+    """
+    folder, device = target_folder(config.target), choose_device(config.device)
+    kind, drafter_folder, _ = choose_drafter(config.drafter, folder)
+    if kind is None or kind.name != "block" or drafter_folder is None:
+        raise AuditError(
+            "An audit needs a block drafter that fits the target: leave --drafter at default with the default "
+            "target, or give the folder of one."
+        )
+    progress("loading the target", 0, 0)
+    dtype = torch.float32 if context else choose_dtype(config.dtype, device)
+    target = Target(folder, dtype, device, context or config.max_model_len)
+    progress("loading the drafter", 0, 0)
+    return target, BlockDrafter(drafter_folder, target, K), Text(folder)
 
 
 def audit(order: dict[str, Any], answer: Answer) -> None:
@@ -145,6 +172,20 @@ def texts(order: dict[str, Any], answer: Answer) -> None:
 def plain(measures: dict[str, tuple[float, float, float]]) -> dict[str, list[float | None]]:
     """Intervals as JSON; what is not a number is None."""
     return {name: [x if math.isfinite(x) else None for x in interval] for name, interval in measures.items()}
+
+
+def rows_at(
+    config: RunConfig, prompts: Iterable[str], progress: Progress = lambda text, done, total: None
+) -> Iterator[dict[str, Any]]:
+    """prompt, names, target and draft for each prompt, at the configuration's temperature."""
+    target, drafter, text = load(config, 1, CONTEXT, progress)
+    for prompt in prompts:
+        progress("computing the rows", 0, 0)
+        tokens = text.encode([{"role": "user", "content": prompt}])
+        audit = Audit(target, drafter, tokens, parse("none"), config.temperature)
+        ids, p, q = shortened(audit.one, audit.draft_row())
+        names = [*(text.piece(token).replace("\n", "⏎").strip() or "␣" for token in ids), OTHERS]
+        yield {"prompt": prompt, "names": names, "target": p.round(6).tolist(), "draft": q.round(6).tolist()}
 
 
 def rows(order: dict[str, Any], answer: Answer) -> None:

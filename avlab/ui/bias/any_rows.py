@@ -4,9 +4,9 @@ import numpy as np
 import streamlit as st
 
 from avlab.bias.cases import LARGEST, Bias, bias, check_pair, parse_distribution, random_rows, typed
+from avlab.bias.grammar import KINDS, CaseError, parse_rule
 from avlab.bias.process import RowsProcess
 from avlab.bias.real_rows import Rows, recorded
-from avlab.bias.rules import KINDS, CaseError, parse_rule
 from avlab.bias.scenes import LETTERS
 from avlab.figures import bias as figures
 from avlab.ui.bias import asked, lesson, words

@@ -4,9 +4,9 @@ import numpy as np
 import streamlit as st
 
 from avlab import formats
-from avlab.bias import noise
-from avlab.bias.auditing import fit
-from avlab.bias.exact import first_token_by_shared_race
+from avlab.bias import reused_noise
+from avlab.bias.first_token import first_token_by_shared_race
+from avlab.bias.goodness_of_fit import fit
 from avlab.figures import bias as figures
 from avlab.ui.bias import lesson
 from avlab.ui.chart import chart
@@ -66,8 +66,8 @@ def draw() -> None:
 
 @st.cache_data(show_spinner="Drawing …")
 def _raced(seed: int) -> tuple[np.ndarray, np.ndarray]:
-    fresh = noise.raced_outputs(DUE, DRAFT, RACES, seed, shared=False)
-    return fresh, noise.raced_outputs(DUE, DRAFT, RACES, seed, shared=True)
+    fresh = reused_noise.raced_outputs(DUE, DRAFT, RACES, seed, shared=False)
+    return fresh, reused_noise.raced_outputs(DUE, DRAFT, RACES, seed, shared=True)
 
 
 def _correction() -> None:
@@ -111,13 +111,13 @@ def _test(name: str, counts: np.ndarray) -> None:
 
 @st.cache_data(show_spinner="Enumerating every draw …")
 def _places() -> tuple[np.ndarray, np.ndarray, float]:
-    fresh, again = (noise.shares_by_place(PLACES, again) for again in (False, True))
-    return fresh, again, noise.settled_share()
+    fresh, again = (reused_noise.shares_by_place(PLACES, again) for again in (False, True))
+    return fresh, again, reused_noise.settled_share()
 
 
 @st.cache_data(show_spinner="Writing texts …")
 def _long(seed: int) -> tuple[tuple[float, float], ...]:
-    return tuple(noise.long_run(TEXTS, LENGTH, seed, again) for again in (False, True))
+    return tuple(reused_noise.long_run(TEXTS, LENGTH, seed, again) for again in (False, True))
 
 
 def _redrawn() -> None:
@@ -146,6 +146,6 @@ def _redrawn() -> None:
         ):
             st.metric(f"Long run, {name}", f"{share:.4f} ± {formats.number(error, 4)}")
         st.caption(
-            f"{TEXTS:,} sampled texts of {LENGTH} tokens, the first {noise.SETTLED} left out; the error is one "
+            f"{TEXTS:,} sampled texts of {LENGTH} tokens, the first {reused_noise.SETTLED} left out; the error is one "
             "standard error over texts. The drawn-token rule one step late (part 3) even returns (0.4, 0.6)."
         )

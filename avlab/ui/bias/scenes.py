@@ -3,8 +3,9 @@
 import streamlit as st
 
 from avlab.bias import scenes
-from avlab.bias.auditing import noise_floor
-from avlab.bias.scenes import LETTERS, SCENES, Outcome, Scene
+from avlab.bias.goodness_of_fit import noise_floor
+from avlab.bias.ready_made_scenes import LARGEST_SCENE, SCENES, own_scene
+from avlab.bias.scenes import LETTERS, Outcome, Scene
 from avlab.figures import bias as figures
 from avlab.ui.bias import lesson, words
 from avlab.ui.chart import chart
@@ -39,10 +40,10 @@ def draw() -> None:
     show_scene = lesson.sentences(scene.try_this, scene.shows)
     rows = [{"row": title, **dict(zip(LETTERS, values, strict=False))} for title, values in scene.rows]
     st.dataframe(rows, hide_index=True, width="content")
-    if scenes.work_of(scene) > scenes.LARGEST_SCENE:
+    if scenes.work_of(scene) > LARGEST_SCENE:
         st.warning(
             f"{scenes.work_of(scene):,} drafts would have to be enumerated for each rule; up to "
-            f"{scenes.LARGEST_SCENE:,} are. Each rule is sampled instead, {DRAWS:,} times: a total variation about "
+            f"{LARGEST_SCENE:,} are. Each rule is sampled instead, {DRAWS:,} times: a total variation about "
             "the dashed noise floor means nothing, and a small bias may be missed."
         )
         found = _sampled(scene, name or "")
@@ -76,7 +77,7 @@ def _own() -> Scene:
         help="After a the drafter is certain, and every request starts behind the last token: slots of a request tie "
         "where a is drawn, and first slots of two requests always. Chance among them matters from two requests on.",
     )  # fmt: skip
-    return scenes.own_scene(V, K, requests, length, sharp, int(seed), cut, ties)
+    return own_scene(V, K, requests, length, sharp, int(seed), cut, ties)
 
 
 @st.cache_data(max_entries=64, show_spinner="Enumerating every draw …")

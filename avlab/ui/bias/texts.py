@@ -5,7 +5,7 @@ from typing import Any
 import streamlit as st
 
 from avlab.bias.process import TEXT_POSITIONS, TEXT_SEED, AskedProcess, TextProcess
-from avlab.bias.texts import MEASURES, known, within_noise
+from avlab.bias.text_measures import MEASURES, known, within_noise
 from avlab.config import RunConfig
 from avlab.figures import bias as figures
 from avlab.ui.bias import asked, lesson, words

@@ -4,7 +4,7 @@ import numpy as np
 import streamlit as st
 
 from avlab.bias.cases import Bias, bias, pair_of, paths
-from avlab.bias.rules import CaseError, parse_rule
+from avlab.bias.grammar import CaseError, parse_rule
 from avlab.bias.sampled import sample_outputs
 from avlab.figures import bias as figures
 from avlab.ui.bias import lesson

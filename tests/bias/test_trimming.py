@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from avlab.bias.admission_rules import SCORES, by_cost, fixed, ranked, threshold, with_exploration
 from avlab.bias.exact import Step
+from avlab.bias.trimming import SCORES, by_cost, fixed, ranked, threshold, with_exploration
 from avlab.speculation.budget import first_peak
 
 SURE, FLAT, LEANING = np.array([0.9, 0.1, 0.0]), np.array([0.4, 0.3, 0.3]), np.array([0.6, 0.3, 0.1])

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from avlab.bias.auditing import audit_sample_size, fit, noise_floor, pool
+from avlab.bias.goodness_of_fit import audit_sample_size, fit, noise_floor, pool
 
 
 @pytest.mark.parametrize("cells", [2, 5, 200, 4096])

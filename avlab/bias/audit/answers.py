@@ -9,7 +9,7 @@ from torch import Tensor
 from avlab.bias.audit.audit import step_costs
 from avlab.bias.audit.rules import AuditError, AuditRule, install
 from avlab.bias.audit.shared_drafter import WatchedDrafter
-from avlab.bias.texts import Texts, repetition
+from avlab.bias.text_measures import Texts, repetition
 from avlab.engine.drafters.base import Drafter
 from avlab.engine.drafts import Drafts
 from avlab.engine.engine import Engine, EngineConfig

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from avlab.bias.admission_rules import (
+from avlab.bias.exact import Rule
+from avlab.bias.trimming import (
     Score,
     by_score,
     drawn_token_probability,
@@ -24,7 +25,6 @@ from avlab.bias.admission_rules import (
     threshold,
     top_two_margin,
 )
-from avlab.bias.exact import Rule
 from avlab.speculation.sampling import acceptance_probability
 
 GRAMMAR = (

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from avlab.bias.exact import one_step
+from avlab.bias.ready_made_scenes import all_or_nothing, coin_pair
 from avlab.bias.sampled import sample_texts
-from avlab.bias.scenes import all_or_nothing, coin_pair
 from avlab.speculation.sampling import acceptance_probability, residual
 
 SETTLED = 15  # places after which the share of a stays within 1e-4 of where it settles
