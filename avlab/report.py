@@ -37,7 +37,7 @@ DIGITS = dict.fromkeys(("tokens/s", "one user", "p50, ms", "p95, ms", "first, ms
 
 DEFINITIONS = {
     "throughput, tokens/s": "output tokens a second, of all requests together. Of an arm in an A/B: the tokens of its "
-    "counted blocks over their seconds, prompts evened out where it says so. At a point of a "
+    "counted blocks over their seconds, adjusted for prompts where it says so. At a point of a "
     "frontier: the geometric mean of its repeats, around which its bars lie; the ledger adds the repeats up",
     "one user, interactivity": "output tokens a second for one user: the median over requests; at a point of a "
     "frontier the geometric mean of its repeats' medians",
@@ -48,7 +48,7 @@ DEFINITIONS = {
     "tokens per step": "tokens that a request gains in a step in which it gains any; 1 without drafts",
     "round, block": "a round serves every arm once, in random order; a block is a run of steps under one arm",
     "ratio": RATIO,
-    "watched 95 %": "holds at every round at once, so an experiment may be watched and stopped at any time: a betting "
+    "watched 95 %": "valid at all rounds at once, so an experiment may be watched and stopped at any time: a betting "
     "test on the sign of each round's log ratio, which the random order makes a fair coin if the arms are equal; the "
     "interval is what the test does not refute",
     "planned 95 %": "Student's interval, for one look at the end of a number of rounds planned beforehand",
@@ -149,10 +149,10 @@ def _ab(answer: ABAnswer) -> tuple[list[str], list[Chart]]:
         _table(ab.ledger_table(answer), digits=0),
     ]
     title = f"Ratio to {plan.baseline}, round by round"
-    reading = "Line: estimate so far. Band: 95 %, at all rounds at once. Dots: single rounds."
+    reading = "Line: estimate so far. Band: 95 % interval, valid at all rounds at once. Dots: single rounds."
     return parts, [
         (title, reading, ab.ratios(answer)),
-        ("Where the time goes", "Diamonds: had every draft token been verified.", ab.ledger(answer)),
+        ("Where the time goes", "Diamonds: the time if every draft token were verified.", ab.ledger(answer)),
         ("What became of draft tokens", "Drafting is paid for all of them.", ab.drafts(answer)),
     ]
 

@@ -56,8 +56,8 @@ def draw() -> None:
         st.warning(formats.unbroken(reason.text), icon=":material/troubleshoot:")
     chart(
         ab.ratios(answer), "ab-ratios", f"Ratio to {plan.baseline}, round by round",
-        "Line: estimate so far. Band: where the true ratio lies, with 95 %, at all rounds at once: you may stop as "
-        "soon as it leaves the dashed line. Dots: single rounds.",
+        "Line: estimate so far. Band: 95 % interval, valid at all rounds at once: you may stop as soon as it leaves "
+        "the dashed line. Dots: single rounds.",
     )  # fmt: skip
     st.dataframe(
         ab.table(answer),
@@ -87,13 +87,13 @@ def reasons(answer: ABAnswer) -> None:
     with left:
         chart(
             ab.ledger(answer), "ab-ledger", "Why: where the time goes",
-            "The shorter bar is the faster arm; the part that differs is the reason. Diamonds: had the trimmed draft "
-            "tokens been verified too, by the cost table.",
+            "The shorter bar is faster; the part that differs is the reason. Diamonds: the time if every draft token "
+            "were verified, by the cost table.",
         )  # fmt: skip
     with right:
         chart(
             ab.drafts(answer), "ab-drafts", "What became of draft tokens",
-            "Drafting is paid for all three parts, verification for accepted and verified in vain.",
+            "All three parts cost drafting; accepted and verified in vain also cost verification.",
         )  # fmt: skip
     with st.expander("The ledger in numbers"):
         whole = {arm: st.column_config.NumberColumn(format="%.0f") for arm in answer.plan.arms}
@@ -106,7 +106,7 @@ def reasons(answer: ABAnswer) -> None:
         )
 
 
-THREE_DIGITS = st.column_config.NumberColumn(format="%.3f", help="Of throughput, taken within rounds.")
+THREE_DIGITS = st.column_config.NumberColumn(format="%.3f", help="Of throughput, within rounds.")
 
 tick(draw, shown)
 transfer.report_button(shown.run, slo)

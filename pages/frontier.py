@@ -50,22 +50,22 @@ def laid(points: list[Point]) -> tuple[list[PublishedPoint], bool, str]:
     if not shared:
         loads = ", ".join(str(load) for load in sorted({p.load for p in published if p.arm == "none"}))
         st.caption(
-            "The published frontier is not drawn: it is scaled by the arm none at a load that both have, and none was "
-            f"not measured here with {loads} requests."
+            "The published frontier is not drawn: it is scaled at a load where both have the arm none. Measure none "
+            f"with {loads} requests."
         )
         return [], False, ""
     left, right = st.columns(2)
     axes = left.segmented_control(
         "Axes", [LOGARITHMIC, LINEAR], default=LOGARITHMIC, key="axes",
-        help="On logarithmic axes scaling only shifts a curve, so that shapes compare wherever it is laid.",
+        help="On logarithmic axes scaling only shifts a curve, so its shape can be compared.",
     )  # fmt: skip
     load = right.selectbox(
         "Laid on ours at", shared, key="anchor", format_func=requests,
-        help="Requests under way, of the arm none: there the two meet. At first the lowest that both have.",
+        help="Load at which the two curves of the arm none meet. Default: the lowest that both have.",
     )  # fmt: skip
     told = (
-        f" Hollow points on broken lines: published, scaled so that its none with {requests(load)} lies on ours. Only "
-        "shapes compare"
+        f" Hollow points on broken lines: published, scaled so that its none with {requests(load)} lies on ours. "
+        "Compare shapes only"
     )
     bends = ": both axes are logarithmic, so scaling shifts a curve and does not bend it."
     return scaled(published, points, load), axes != LINEAR, told + ("." if axes == LINEAR else bends)
@@ -95,15 +95,13 @@ def draw() -> None:
             text=f"{done} of {planned} cells" + (" (adaptive arms learn first)" if learning else ""),
         )
     if earlier := len(answer.runs) - 1:
-        st.caption(
-            f"It goes on from {earlier} earlier run{'s' if earlier > 1 else ''}, whose cells count too."
-        )
+        st.caption(f"Continues {earlier} earlier run{'s' if earlier > 1 else ''}, whose cells count too.")
     st.markdown("\n".join(f"- {sentence}" for sentence in answer.sentences))
     over, logarithmic, at = laid(points)
     chart(
         frontier.frontier(points, over, logarithmic, shown.live), "frontier-cells", "Throughput against interactivity",
-        "Up and to the right is better; numbers are requests under way. Faint points are dominated: another one is, "
-        "bars aside, at least as good in both. Bars: 95 % over repeats, from three on." + at,
+        "Up and to the right is better. Numbers: requests under way. Faint points are dominated: another one is at "
+        "least as good in both (error bars ignored). Bars: 95 % over repeats, from three on." + at,
     )  # fmt: skip
     if points:
         st.dataframe(

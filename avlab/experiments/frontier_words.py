@@ -23,7 +23,7 @@ def sentences(found: Sequence[Point], slo: Objective | None = None, beyond: int 
     if slo:
         said.append(best_by_load(found, loads, slo))
     if beyond:
-        said.append(f"{counted(beyond, 'cell')} of repeats that were begun again count, too.")
+        said.append(f"{counted(beyond, 'cell')} of repeats that were started again also count.")
     return said
 
 
@@ -34,13 +34,13 @@ def _listed(loads: Sequence[int | str]) -> str:
 
 def _error(repeats: Sequence[int]) -> str:
     """What is known of the error of points with so many repeats each."""
-    said = f"Who is on the frontier is told{AS_MEASURED.removeprefix(',')}"
+    said = f"The frontier goes{AS_MEASURED.removeprefix(',')}"
     if max(repeats) < LEAST_REPEATS:
         most = "a single repeat" if max(repeats) == 1 else counted(max(repeats), "repeat")
-        return f"{said}; with {most} a point has no error bar: that takes {LEAST_REPEATS}."
+        return f"{said}; with {most} a point has no error bar: at least {LEAST_REPEATS} are needed."
     if min(repeats) < LEAST_REPEATS:
         return f"{said}; points with fewer than {LEAST_REPEATS} repeats have no error bar."
-    return f"{said}: the bars tell how far it can be trusted."
+    return f"{said}; the error bars show how far to trust it."
 
 
 def best_by_load(found: Sequence[Point], loads: Sequence[int], slo: Objective) -> str:

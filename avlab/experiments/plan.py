@@ -16,11 +16,11 @@ from avlab.wire.messages import Experiment
 Served = TypeVar("Served", RunConfig, VllmConfig)
 
 DESIGNS = {
-    "switchback": "One worker serves the same requests on and on, and the arm that steers it changes from block to "
-    "block in random order: what drifts in the machine hits every arm alike.",
-    "isolated": "Every block begins without requests, and each arm of a round serves the same prompts with the same "
-    "seeds: no arm inherits requests, cache or estimates from the one before. What +depth knows of step costs is the "
-    "machine's, and goes on.",
+    "switchback": "One worker serves the same stream of requests throughout. The arm changes from block to block in "
+    "random order, so drift of the machine hits every arm alike.",
+    "isolated": "Every block starts without requests, and each arm of a round serves the same prompts with the same "
+    "seeds. No arm inherits requests, cache or estimates from another. What +depth knows of step costs is the "
+    "machine's, and is kept.",
 }
 FRONTIER_ARMS = ("adaptive", "adaptive+depth", "fixed:1", "fixed:3", "fixed:5", "fixed:7", "none")
 FRONTIER_LOADS = (1, 2, 4, 8, 16, 32, 64)
@@ -151,12 +151,12 @@ def notes(plan: Experiment) -> list[str]:
     frontier = any(map(load_of, plan.arms))
     if frontier and plan.rounds < LEAST_REPEATS:
         said.append(
-            f"With {counted(plan.rounds, 'repeat')} there are no error bars: {LEAST_REPEATS} are the least."
+            f"With {counted(plan.rounds, 'repeat')} there are no error bars: at least {LEAST_REPEATS} are needed."
         )
     if not frontier and plan.rounds < least_rounds():
         said.append(
-            f"With {counted(plan.rounds, 'round')} no interval can be given and no difference declared: "
-            f"{least_rounds()} are the least."
+            f"With {counted(plan.rounds, 'round')} there is no interval and no verdict: at least "
+            f"{least_rounds()} are needed."
         )
     return said
 

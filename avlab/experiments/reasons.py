@@ -111,10 +111,9 @@ class Loss:
         if self.lost <= 0 or exploring < max(FLAT_SHARE * self.lost, self.more("draft_ms")):
             return ""
         return (
-            f"Exploration: {self.mine.explored or 0.0:,.0f} draft tokens that {self.arm} verifies beyond its budget "
-            f"for every 1,000 tokens take {self.mine.explored_ms or 0.0:.0f} ms by the costs that it decides by; it "
-            f"loses {self.lost:.0f} ms in all. Some of them are accepted, so that is the most that exploring costs: "
-            "explore less."
+            f"Exploration: {self.arm} verifies {self.mine.explored or 0.0:,.0f} draft tokens beyond its budget per "
+            f"1,000 tokens. By its cost table they take {self.mine.explored_ms or 0.0:.0f} ms, of {self.lost:.0f} ms "
+            "that it loses in all; that is an upper bound, since some are accepted. Explore less."
         )
 
     def drafting(self) -> str:
@@ -122,17 +121,17 @@ class Loss:
         if self.lost <= 0 or drafting < FLAT_SHARE * self.lost:
             return ""
         return (
-            f"Draft cost already spent: {self.arm} takes {drafting:.0f} ms more for drafting than {self.winner} for "
-            f"every 1,000 tokens, of {self.lost:.0f} ms that it loses in all. What is drafted is paid, however little "
-            "is verified."
+            f"Draft cost already spent: {self.arm} takes {drafting:.0f} ms more for drafting than {self.winner} per "
+            f"1,000 tokens, of {self.lost:.0f} ms that it loses in all. Drafting is paid for, however little is "
+            "verified."
         )
 
     def wrong_costs(self) -> str:
         if not self.decides or abs(self.costs_off) <= TABLE_OFF:
             return ""
         return (
-            f"Wrong cost table: {self._off()}, so budgets were chosen with wrong ones. "
-            "Time them again under this load."
+            f"Wrong cost table: {self._off()}, so budgets were chosen with wrong costs. Time the steps again under "
+            "this load."
         )
 
     def poor_calibration(self) -> str:
@@ -152,7 +151,7 @@ class Loss:
         perhaps = f" It may trim too little: {self._off()}." if off else ""
         return (
             f"Nothing trimmed: {self.arm} verified every draft token, as a fixed length does, and deciding costs "
-            f"{self.mine.decide_ms or 0.0:.0f} ms for every 1,000 tokens.{perhaps}"
+            f"{self.mine.decide_ms or 0.0:.0f} ms per 1,000 tokens.{perhaps}"
         )
 
     def flat_costs(self) -> str:
@@ -160,8 +159,8 @@ class Loss:
         if self.mine.trimmed <= 0 or saved >= FLAT * total:
             return ""
         return (
-            f"Flat cost curve: verifying every draft token would have cost {saved:.0f} ms more for every 1,000 tokens, "
-            f"{100 * saved / total:.1f} % of the time. There is little to gain by trimming, and deciding costs "
+            f"Flat cost curve: verifying every draft token would have cost {saved:.0f} ms more per 1,000 tokens, "
+            f"{100 * saved / total:.1f} % of the time. Trimming gains little, and deciding costs "
             f"{self.mine.decide_ms or 0.0:.0f} ms."
         )
 
@@ -169,8 +168,8 @@ class Loss:
         if self.lost > 0:
             return ""
         return (
-            f"Over all rounds together {self.arm} takes no longer than {self.winner} for 1,000 tokens: it loses in "
-            "most rounds and gains in a few, so no term of the ledger explains it. Look at the rounds."
+            f"Over all rounds together {self.arm} takes no longer than {self.winner} per 1,000 tokens. It loses most "
+            "rounds and gains in a few, so no term of the ledger explains it: look at the rounds."
         )
 
     def not_told(self) -> str:
@@ -179,21 +178,21 @@ class Loss:
         if not untold:
             return ""
         return (
-            f"{self.arm} loses {self.lost:.0f} ms to {self.winner} for every 1,000 tokens; where the time of "
-            f"{' and '.join(untold)} goes, its engine does not tell."
+            f"{self.arm} loses {self.lost:.0f} ms to {self.winner} per 1,000 tokens. The engine does not tell where "
+            f"the time of {' and '.join(untold)} goes."
         )
 
     def largest_part(self) -> tuple[str, str]:
         """The line of the ledger that is longer by most, and its sentence."""
         part = max(PARTS, key=self.more)
         return PARTS[part], (
-            f"The largest part of the loss is {PARTS[part]}: {self.more(part):.0f} ms more than {self.winner} for "
-            f"every 1,000 tokens, of {self.lost:.0f} ms in all."
+            f"The largest part of the loss is {PARTS[part]}: {self.more(part):.0f} ms more than {self.winner} per "
+            f"1,000 tokens, of {self.lost:.0f} ms in all."
         )
 
     def _off(self) -> str:
         measured, expected = self.mine.measured_ms or 0.0, self.mine.expected_ms or 0.0
         return (
-            f"steps took {100 * abs(self.costs_off):.0f} % {'more' if self.costs_off > 0 else 'less'} than the costs "
-            f"that {self.arm} decides by say ({measured:.1f} ms against {expected:.1f} ms)"
+            f"steps took {100 * abs(self.costs_off):.0f} % {'more' if self.costs_off > 0 else 'less'} than {self.arm} "
+            f"expects ({measured:.1f} ms, not {expected:.1f} ms)"
         )

@@ -21,32 +21,32 @@ LEDGER = {  # titles of what the ledger holds per 1,000 output tokens
     "sample_ms": "sampling, ms",
     "decide_ms": "deciding, ms",
     "other_ms": "everything else, ms",
-    "total_ms": "in all, ms",
+    "total_ms": "total, ms",
     "admitted": "drafts admitted",
     "accepted": "drafts accepted",
     "rejected": "verified in vain",
     "trimmed": "drafted in vain",
-    "saved_ms": "verifying all: ms more",
+    "saved_ms": "if all were verified, ms more",
     "explored": "drafts explored",
-    "explored_ms": "exploring: ms of these",
+    "explored_ms": "exploring, ms",
     "served_tokens_per_s": "as served, tokens/s",
 }
 RATIO = (
-    "A ratio is taken within rounds: it is the value that bets on a higher and bets on a lower one have refuted alike, "
-    "the centre of the watched interval. It is neither the quotient of the two tokens/s, which are of all rounds "
-    "together, nor the mean of the rounds, which one wild round moves; the planned interval is centred on the mean of "
-    "the rounds' log ratios."
+    "The ratio is the interval's midpoint, not tokens/s ÷ tokens/s: arms are compared within rounds, and tokens/s are "
+    "of all rounds together. At the midpoint the evidence against a higher ratio equals that against a lower one; "
+    "unlike the mean, it hardly moves for one outlying round. The planned interval is centred on the mean log ratio of "
+    "the rounds."
 )
 ADJUSTED = (
-    "Prompts are computed when requests happen to end, whichever arm is in force, so their time is evened out in "
-    "tokens/s and ledger: every block is charged the traffic's mean for its output tokens instead of its own, and in a "
-    "ratio the mean as known by its round. Times of users are as served."
+    "Tokens/s, ratios and ledger use prompt tokens as a control variate (CUPED): a block is charged the average prompt "
+    "time of the traffic, not that of the prompts which happened to fall into it. In a ratio the average is over the "
+    "rounds so far. Times of users are as served."
 )
 ENDED_EARLY = {"cut short": "cut short", "failed": "cut short", "stopped": "stopped"}  # states of a run
-AS_MEASURED = ", by the values measured and without regard to their error"
+AS_MEASURED = ", by the measured values, errors ignored"
 SLO_MEASURES = ("p50_tpot_ms", "p95_tpot_ms", "p50_ttft_ms")
 UNMEASURED = {  # why an arm may lack a measure
-    "p50_ttft_ms": " (no finished request had its first token within a counted block; longer blocks hold more)"
+    "p50_ttft_ms": " (no finished request had its first token within a counted block: use longer blocks)"
 }
 
 
@@ -120,21 +120,21 @@ def verdict(result: Standing, plan: Experiment) -> str:
         return f"{arm} against {baseline} at {load}: no round is complete yet."
     if result.moved:
         return (
-            f"{arm} against {baseline} at {load}: the ratio changed while it was measured (earlier and later rounds "
-            "exclude each other), so no one number describes it. Look at the rounds."
+            f"{arm} against {baseline} at {load}: the ratio changed during the run (the intervals of earlier "
+            "and later rounds do not overlap). No single number describes it: look at the rounds."
         )
     low, high = result.low, result.high  # None: not bounded yet
     if low is None and high is None:
         return (
-            f"{arm} against {baseline} at {load}: too few rounds to say anything "
-            f"({result.rounds}; {least_rounds()} are the least)."
+            f"{arm} against {baseline} at {load}: too few rounds for an interval "
+            f"({result.rounds} of at least {least_rounds()})."
         )
     if (low or 0) > 1 or (high is not None and high < 1):
         word, ends = ("faster", (low, high)) if (low or 0) > 1 else ("slower", (high, low))
         spread = ", ".join("…" if end is None else percent(end) for end in ends)
         return f"{arm} is {percent(result.ratio or 1.0)} % [{spread}] {word} than {baseline} at {load}."
     return (
-        f"{arm} against {baseline} at {load}: no difference is declared after {rounds(result.rounds)}; it lies "
+        f"{arm} against {baseline} at {load}: no difference declared after {rounds(result.rounds)}: it is "
         f"between {_signed(low)} and {_signed(high)} %{_outlook(result)}."
     )
 
@@ -152,12 +152,12 @@ def verdicts(answer: ABAnswer) -> list[str]:
             )
     if best and best.arm:
         said.append(
-            f"The best fixed length compared is {best.arm}: {best.tokens_per_s:.1f} tokens/s. Either half of the "
-            "rounds alone names it too."
+            f"The best fixed length compared is {best.arm}, {best.tokens_per_s:.1f} tokens/s. Each half of the rounds "
+            "agrees."
         )
     elif best:
         *others, last = best.between
-        said.append(f"The best fixed length is not settled between {', '.join(others)} and {last}.")
+        said.append(f"The best fixed length is undecided: {', '.join(others)} or {last}.")
     said += [verdict(standing, plan) for standing in _to_the_best(answer)]
     if answer.slo:
         said.append(answer.slo.text)
@@ -174,7 +174,7 @@ def _left_out(answer: ABAnswer) -> str:
     dropped = [(row.round + 1, row.reason) for row in answer.dropped]
     numbers = ", ".join(f"{number} ({reason})" for number, reason in dropped)
     amid = any(number <= answer.rounds for number, _ in dropped)
-    order = " Numbers are in the order in which rounds began; charts number those that count." if amid else ""
+    order = " Rounds are numbered as they began; charts number only those that count." if amid else ""
     return f"Left out: round{'s' if len(dropped) > 1 else ''} {numbers}.{order}"
 
 
@@ -198,15 +198,14 @@ def _beyond_baseline(row: AgainstFixed, plan: Experiment) -> list[Standing]:
 
 
 def adjustment(answer: ABAnswer) -> str:
-    """What evening out prompts is; nothing where nothing is evened."""
+    """How throughput is adjusted for prompts; nothing where it is not."""
     return ADJUSTED if answer.prompts.evened else ""
 
 
 def ratios_explained(answer: ABAnswer) -> str:
     """What a ratio is and is not, and when an interval holds in spite of looks."""
     intervals = (
-        "“Watched” holds however often you look; “planned” only for one look at the end of a planned number of "
-        "rounds."
+        "“Watched” holds however often you look, “planned” for one look after the planned number of rounds."
     )
     return " ".join(filter(None, (RATIO, adjustment(answer), intervals)))
 
@@ -224,8 +223,8 @@ def errors_together(answer: ABAnswer) -> str:
             f"of {count} comparisons (with the baseline, and of adaptive arms with each other fixed length)"
         )
     return (
-        f"Each {which} by itself is wrong in at most {100 * ALPHA:g} % of A/Bs; one or more of "
-        f"them in up to {together:g} % (the errors added up)."
+        f"Each {which} is wrong in at most {100 * ALPHA:g} % of A/Bs, and at least one of them in up to "
+        f"{together:g} % (errors added up)."
     )
 
 
@@ -236,7 +235,7 @@ def until(answer: ABAnswer) -> str:
     if not counted:
         return ""
     if open_:
-        return f"How long until ± 2 % cannot be told yet of {', '.join(open_)}."
+        return f"The time to ± 2 % is not known yet for {', '.join(open_)}."
     last = max(counted, key=lambda result: result.rounds_to_2_percent or 0)
     said = "The ratio" if len(counted) == 1 else "Every ratio"
     return f"{said} is known to ± 2 % after about {_rounds_and_time(last)}."

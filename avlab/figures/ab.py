@@ -132,7 +132,7 @@ def ledger(answer: ABAnswer) -> go.Figure:
             y=trimming, x=[arms[arm].total_ms + (arms[arm].saved_ms or 0.0) for arm in trimming], mode="markers",
             name="all verified", cliponaxis=False,
             marker={"symbol": "diamond-open", "size": 11, "color": palette.CHOSEN, "line": {"width": 2}},
-            hovertemplate="%{y}, had every draft token been verified: %{x:,.0f} ms by the cost table<extra></extra>",
+            hovertemplate="%{y}, if every draft token were verified: %{x:,.0f} ms by the cost table<extra></extra>",
         )
     )  # fmt: skip
     figure.update_layout(

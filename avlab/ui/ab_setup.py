@@ -29,7 +29,7 @@ def form() -> None:
         given = settings.values()
         workload, temperature = given.get("workload", "mixed"), float(given.get("temperature", 1.0))
         st.caption(
-            f"Traffic: {workload}, temperature {temperature:g}, and all else as in Settings (sidebar)."
+            f"Traffic: {workload}, temperature {temperature:g}; everything else as in Settings (sidebar)."
         )
         planned = arms, baseline, concurrency, rounds, design, block, washout, learn
         say_notes(lambda: make_plan(base_config(), *planned))
@@ -57,12 +57,12 @@ def _arms(fields: Fields) -> tuple[list[str], str | None, int, int]:
         st.caption(twice)
     left, middle, right = st.columns(3)
     baseline = left.selectbox(
-        "Baseline", arms, index=_first_fixed(arms), key="ab-baseline", help="What ratios are against."
+        "Baseline", arms, index=_first_fixed(arms), key="ab-baseline", help="Ratios are relative to this arm."
     )
     concurrency = fields.whole(middle, "Requests under way", 1, MOST_REQUESTS, 16, key="ab-concurrency")
     rounds = fields.whole(
         right, "Rounds", 1, MOST_ROUNDS, 30, key="ab-rounds",
-        help="Look, and stop, whenever you like; more rounds narrow it.",
+        help="More rounds narrow the intervals. You may look, and stop, at any time.",
     )  # fmt: skip
     return arms, baseline, concurrency, rounds
 
@@ -84,7 +84,7 @@ def _blocks(fields: Fields) -> tuple[str, str, int, int]:
     )  # fmt: skip
     learn = fields.whole(
         right, "Learning (steps)", 0, MOST_LEARNING, 200, key="ab-learn",
-        help="What each adaptive arm serves before the first round, so that it does not begin knowing nothing.",
+        help="Each adaptive arm serves these before the first round, to learn.",
     )  # fmt: skip
     return design, block, washout, learn
 
@@ -113,9 +113,9 @@ def said_twice(arms: Sequence[str]) -> str:
 
 def again_means(again: Sequence[str]) -> str:
     """What labels such as none#2 mean, in a sentence."""
-    which = ", ".join(f"{label} is {unlabelled(label)} once more" for label in again)
+    which = ", ".join(f"{label} is {unlabelled(label)} again" for label in again)
     zero = " (fixed:0 is none)" if any(not arm_of(label).drafts for label in again) else ""
-    return f"{which}{zero}: equal arms that are compared show the noise."
+    return f"{which}{zero}: comparing an arm with itself shows the noise."
 
 
 def base_config() -> RunConfig:

@@ -5,23 +5,23 @@ import streamlit as st
 from avlab.experiments.words import SLO_MEASURES, SloError, parse_slo
 
 _HELP = {
-    "tokens/s": "Output tokens of all requests together, in a second; in an A/B prompts may be evened out, see below.",
+    "tokens/s": "Output tokens per second, all requests together; in an A/B adjusted for prompts, see below.",
     "one user": "Tokens/s for one user: the median over requests.",
-    "p50, ms": "Time for an output token, milliseconds: the median.",
-    "p95, ms": "Time for an output token, milliseconds: 95 % of tokens come faster.",
-    "first, ms": "Time to the first token, milliseconds: the median.",
+    "p50, ms": "Milliseconds per output token: the median.",
+    "p95, ms": "Milliseconds per output token: 95 % of tokens are faster.",
+    "first, ms": "Milliseconds to the first token: the median.",
 }
 _REPEATS = "Over repeats, from three on."
 COLUMNS = {
     "arm": st.column_config.TextColumn(width="medium"),
     **{name: st.column_config.NumberColumn(format="%.1f", help=text) for name, text in _HELP.items()},
-    "tokens a step": st.column_config.NumberColumn(format="%.2f", help="For a request that gains any."),
+    "tokens a step": st.column_config.NumberColumn(format="%.2f", help="Per request that gains any."),
     **{f"{name}, 95 %": st.column_config.TextColumn(help=_REPEATS) for name in ("tokens/s", "one user")},
     "95 %, watched": st.column_config.TextColumn(
-        help="Holds at every round at once: look, and stop, whenever you like."
+        help="Valid at all rounds at once: look, and stop, at any time."
     ),
     "95 %, planned": st.column_config.TextColumn(
-        help="Holds for one look, at the end of a planned number of rounds."
+        help="Valid for one look, after the planned number of rounds."
     ),
 }
 

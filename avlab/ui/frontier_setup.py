@@ -34,16 +34,22 @@ def form() -> None:
         loads = fields.wholes(st, chosen, "A load", 1, MOST_REQUESTS)
         left, middle, right = st.columns(3)
         repeats = fields.whole(
-            left, "Repeats", 1, MOST_REPEATS, 3, key="frontier-repeats", help="Error bars come from them."
+            left,
+            "Repeats",
+            1,
+            MOST_REPEATS,
+            3,
+            key="frontier-repeats",
+            help="Error bars need at least three.",
         )
         block = middle.text_input("Cell", "80steps", key="frontier-block", help="Its length: 80steps, 5s.")
         learn = fields.whole(
             right, "Learning (steps)", 0, MOST_LEARNING, 200, key="frontier-learn",
-            help="What each adaptive cell serves before the first repeat.",
+            help="Each adaptive cell serves these before the first repeat, to learn.",
         )  # fmt: skip
         st.caption(
             f"{counted(len(arms) * len(loads), 'cell')}, each served {counted(repeats, 'time')}, afresh and in random "
-            "order, so that drift favours no arm. Stop whenever you like: the same form goes on where it was stopped."
+            "order, so drift favours no arm. You may stop at any time: start the same form again to continue."
         )
         say_notes(lambda: make_frontier(base_config(), arms, loads, repeats, block, learn=learn))
         if st.button(
@@ -65,7 +71,7 @@ def _start(arms: list[str], loads: list[int], repeats: int, block: str, learn: i
     config, plan = make_frontier(base_config(), arms, loads, repeats, block, learn=learn)
     rest = host.lab().plan_frontier(config, plan).plan
     if rest is None:
-        st.info("Every repeat of this frontier is there already: ask for more repeats.")
+        st.info("Every repeat of this frontier is already measured: ask for more repeats.")
         return
     shown.start(config, rest)
     st.rerun()

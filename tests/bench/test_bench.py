@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from answers import ab_answer
 from tiny_models import write_block_drafter, write_llama, write_tokenizer
 
 from avlab.bench import report, rounds, runner
@@ -14,6 +15,7 @@ from avlab.bench.base import Bar, BenchError, Context, Measure, Outcome, Table, 
 from avlab.bench.cache import Cache
 from avlab.bench.process import Child
 from avlab.config import RunConfig
+from avlab.experiments.answers import Comparison
 from avlab.processes import worker_environment
 
 FAST = Measure(
@@ -266,8 +268,8 @@ def test_a_measure_of_an_experiment_is_taken_and_goes_on_from_its_runs(tiny, nam
 
 
 def identical(rounds=30, **changes):
-    result = {"low": 0.99, "high": 1.01, "declared": False, "declared_at": None, "ratio": 1.0} | changes
-    return {"rounds": rounds, "results": [result]}
+    result = Comparison(arm="fixed:5#2", rounds=rounds, low=0.99, high=1.01, ratio=1.0, **changes)
+    return ab_answer(rounds=rounds, results=[result])
 
 
 def test_identical_arms_meet_no_bar_with_too_few_runs_or_rounds():

@@ -138,8 +138,8 @@ def test_the_command_line_says_before_and_after_that_rounds_are_too_few(path, si
     ]
     ran = subprocess.run([*CLI, "ab", *options], capture_output=True, text=True, check=False, timeout=180)
     assert ran.returncode == 0, ran.stderr
-    assert "With 2 rounds no interval can be given and no difference declared: 7 are the least." in ran.stderr
-    assert "too few rounds to say anything (2; 7 are the least)" in ran.stdout
+    assert "With 2 rounds there is no interval and no verdict: at least 7 are needed." in ran.stderr
+    assert "too few rounds for an interval (2 of at least 7)" in ran.stdout
     assert RATIO in ran.stdout and "2 of 2 rounds of blocks of 6 steps" in ran.stdout
 
 
@@ -241,9 +241,9 @@ def test_a_plan_that_cannot_be_is_refused_with_a_sentence(arms, changes, sentenc
 def test_what_a_plan_cannot_do_is_said_before_it_is_served():
     assert notes(plan(rounds=7)[1]) == []
     assert notes(plan(rounds=2)[1]) == [
-        "With 2 rounds no interval can be given and no difference declared: 7 are the least."
+        "With 2 rounds there is no interval and no verdict: at least 7 are needed."
     ]
-    assert "With 1 round no interval" in notes(plan(rounds=1)[1])[0]
+    assert "With 1 round there is no interval" in notes(plan(rounds=1)[1])[0]
     with pytest.raises(
         ConfigError, match=r"50 steps, some 2\.5 s at 50 ms a step \(a guess\): .* give it in steps"
     ):
@@ -273,7 +273,7 @@ def test_verdicts_say_the_unit_and_what_is_not_known():
     assert verdict(slower, terms) == "adaptive is 10 % [5.0, 20] slower than fixed:5 at 32 requests."
     open_ = replace(result, ratio=1.01, low=0.98, high=1.04)
     assert (
-        "no difference is declared after 30 rounds; it lies between −2.0 and +4.0 %; ± 2 % needs about 80 "
+        "no difference declared after 30 rounds: it is between −2.0 and +4.0 %; ± 2 % needs about 80 "
         "rounds, 12 min in all." in verdict(open_, terms)
     )
     assert "too few rounds" in verdict(replace(result, low=None, high=None), terms)

@@ -75,7 +75,7 @@ def test_a_ratio_that_moved_takes_every_claim_back():
     assert not beats.declared and beats.least_low is beats.declared_at is None
     assert beats.beaten_by == []
     said = " ".join(words.verdicts(told))
-    assert "the ratio changed while it was measured" in said and "beats every" not in said
+    assert "the ratio changed during the run" in said and "beats every" not in said
 
 
 @pytest.mark.parametrize("levels", [(2.0, 1.3), (0.5, 0.8)])
@@ -101,16 +101,14 @@ def test_the_best_fixed_length_is_named_with_its_own_rate_or_not_settled():
     found = rates(adaptive=1.0, fixed_1=1.2, fixed_5=1.0, verify_3=1.5)
     best = best_fixed(found)
     assert best.arm == "fixed:1" and best.tokens_per_s == pytest.approx(found["fixed:1"].mean())
-    assert "The best fixed length compared is fixed:1: 1" in " ".join(
+    assert "The best fixed length compared is fixed:1, 1" in " ".join(
         words.verdicts(answer(found, "fixed:5"))
     )
     turns = np.tile([1.3, 0.7], ROUNDS // 2)  # one half of the rounds would choose each
     found = rates(fixed_1=turns, fixed_5=1.0, none=0.5)
     assert best_fixed(found) == BestFixed(None, None, ["fixed:1", "fixed:5"])
     said = " ".join(words.verdicts(answer(found, "fixed:5")))
-    assert (
-        "The best fixed length is not settled between fixed:1 and fixed:5." in said and "tokens/s" not in said
-    )
+    assert "The best fixed length is undecided: fixed:1 or fixed:5." in said and "tokens/s" not in said
 
 
 def test_losses_to_an_adaptive_baseline_count_too():
@@ -124,12 +122,12 @@ def test_losses_to_an_adaptive_baseline_count_too():
 def test_how_often_one_of_several_comparisons_is_wrong():
     told = answer(rates(none=1.0, fixed_1=1.0, fixed_3=1.0, fixed_5=1.0, adaptive=1.0), "none")
     assert words.errors_together(told) == (
-        "Each of 7 comparisons (with the baseline, and of adaptive arms with each other fixed length) by itself is "
-        "wrong in at most 5 % of A/Bs; one or more of them in up to 35 % (the errors added up)."
+        "Each of 7 comparisons (with the baseline, and of adaptive arms with each other fixed length) is wrong "
+        "in at most 5 % of A/Bs, and at least one of them in up to 35 % (errors added up)."
     )
     assert words.errors_together(answer(rates(none=1.0, fixed_1=1.0, fixed_3=1.0), "none")) == (
-        "Each of these 2 comparisons by itself is wrong in at most 5 % of A/Bs; one or more of them in up to 10 % (the "
-        "errors added up)."
+        "Each of these 2 comparisons is wrong in at most 5 % of A/Bs, and at least one of them in up to 10 % (errors "
+        "added up)."
     )
     assert words.errors_together(answer(rates(none=1.0, adaptive=1.0), "none")) == ""
 
@@ -149,8 +147,7 @@ def test_how_long_until_is_told_in_minutes_and_of_every_arm():
     )
     later = replace(later, rounds_to_2_percent=None, minutes_to_2_percent=None)
     assert (
-        words.until(ab_answer(results=[sooner, later]))
-        == "How long until ± 2 % cannot be told yet of adaptive."
+        words.until(ab_answer(results=[sooner, later])) == "The time to ± 2 % is not known yet for adaptive."
     )
     assert words.until(answer(rates(rounds=0, none=1.0, adaptive=1.0), "none")) == ""
 
@@ -158,8 +155,8 @@ def test_how_long_until_is_told_in_minutes_and_of_every_arm():
 def test_the_best_within_a_limit_says_that_values_are_compared():
     arms = {"a": seen(tokens_per_s=10.0, p95_tpot_ms=9.0), "b": seen(tokens_per_s=11.0, p95_tpot_ms=11.0)}
     assert words.best_within(arms, ("p95_tpot_ms", 10.0)).text == (
-        "Within p95_tpot_ms ≤ 10 ms, a is the fastest, by the values measured and without regard to their error: 10.0 "
-        "tokens/s at 9.0 ms."
+        "Within p95_tpot_ms ≤ 10 ms, a is the fastest, by the measured values, errors ignored: 10.0 tokens/s "
+        "at 9.0 ms."
     )
 
 
@@ -169,7 +166,7 @@ def test_an_arm_without_a_figure_is_neither_within_a_limit_nor_beyond_it():
         "b": seen(tokens_per_s=11.0),
         "none": seen(tokens_per_s=12.0),
     }
-    why = "no finished request had its first token within a counted block; longer blocks hold more"
+    why = "no finished request had its first token within a counted block: use longer blocks"
     found = words.best_within(arms, ("p50_ttft_ms", 100.0))
     assert (found.arm, found.unmeasured) == ("a", ["b", "none"])
     assert "a is the fastest of those measured, by" in found.text
@@ -202,7 +199,7 @@ def test_adaptive_against_the_best_fixed_length_is_said_whatever_the_baseline():
         if field.name != "baseline"
     )
     open_ = words.verdicts(answer(rates(adaptive=1.0, fixed_5=1.0, none=0.8), "none"))
-    assert any("adaptive against fixed:5 at 16 requests: no difference is declared after" in s for s in open_)
+    assert any("adaptive against fixed:5 at 16 requests: no difference declared after" in s for s in open_)
     for baseline in ("fixed:5", "adaptive"):  # said by the comparison with the baseline, and once
         said = words.verdicts(answer(found, baseline))
         assert sum("adaptive" in s and "fixed:5" in s for s in said) == 1
@@ -225,8 +222,8 @@ def test_rounds_left_out_are_counted_from_1():
     assert words.verdicts(last)[-1] == f"Left out: round {ROUNDS + 1} ({reason})."
     amid = answer(found, "none", dropped=[Dropped(0, reason), Dropped(4, "b")])
     assert words.verdicts(amid)[-1] == (
-        f"Left out: rounds 1 ({reason}), 5 (b). Numbers are in the order in which rounds began; charts number those "
-        "that count."
+        f"Left out: rounds 1 ({reason}), 5 (b). Rounds are numbered as they began; charts number only those that "
+        "count."
     )
 
 

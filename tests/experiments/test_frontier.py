@@ -38,7 +38,7 @@ from avlab.wire import messages as m
 
 WORKER = (sys.executable, str(SUPPORT / "stand_in_serving.py"))
 QUICK = {"loads": (1, 4), "repeats": 2, "block": "6steps", "washout": 1, "learn": 10}
-SAID = ", by the values measured and without regard to their error"
+SAID = ", by the measured values, errors ignored"
 
 
 def plan(arms=("adaptive", "none"), **changes):
@@ -117,18 +117,16 @@ def test_who_is_on_the_frontier_is_said_with_what_is_known_of_its_error():
     arm, error = told(1, 1)
     assert arm == "a is on the frontier at 1 of 2 loads (with 1 request)."
     assert error == (
-        f"Who is on the frontier is told{SAID[1:]}; with a single repeat a point has no error bar: that takes 3."
+        f"The frontier goes{SAID[1:]}; with a single repeat a point has no error bar: at least 3 are needed."
     )
-    assert "; with 2 repeats a point has no error bar: that takes 3." in told(2, 1)[1]
+    assert "; with 2 repeats a point has no error bar: at least 3 are needed." in told(2, 1)[1]
     assert "; points with fewer than 3 repeats have no error bar." in told(2, 3)[1]
-    assert (
-        told(3, 3)[1] == f"Who is on the frontier is told{SAID[1:]}: the bars tell how far it can be trusted."
-    )
+    assert told(3, 3)[1] == f"The frontier goes{SAID[1:]}; the error bars show how far to trust it."
     assert sentences([]) == []
 
 
 def test_what_error_bars_need_is_said_beforehand():
-    assert notes(plan(repeats=1)[1]) == ["With 1 repeat there are no error bars: 3 are the least."]
+    assert notes(plan(repeats=1)[1]) == ["With 1 repeat there are no error bars: at least 3 are needed."]
     assert notes(plan(repeats=3)[1]) == []
 
 
@@ -170,14 +168,14 @@ def test_a_resumed_frontier_plans_what_was_asked_for_and_counts_the_rest_beside_
     assert last.runs == [ids[0], ids[2]]
     assert (last.cells, last.planned, last.beyond, last.repeats) == ((8, 4), 8, 2, 2)
     assert sum(each.repeats for each in last.points) == 10
-    assert last.sentences[-1] == "2 cells of repeats that were begun again count, too."
+    assert last.sentences[-1] == "2 cells of repeats that were started again also count."
 
 
 def test_cells_of_a_dropped_repeat_are_beyond_the_plan(tmp_path):
     with stored(tmp_path, (2, (False, 1), (True, 4), (None, 3))) as (con, ids, _, _):
         answer = analyse_frontier(con, ids[0])
     assert (answer.cells, answer.planned, answer.beyond) == ((7, 4), 8, 1)
-    assert answer.sentences[-1] == "1 cell of repeats that were begun again count, too."
+    assert answer.sentences[-1] == "1 cell of repeats that were started again also count."
 
 
 def test_the_published_frontier_is_laid_on_our_own_no_speculation_point():
@@ -322,7 +320,7 @@ def test_the_command_line_and_the_report(tmp_path, monkeypatch):
     assert ran.returncode == 0, ran.stderr
     answer = json.loads(ran.stdout)
     assert len(answer["points"]) == 4
-    assert "With 1 repeat there are no error bars: 3 are the least." in ran.stderr
+    assert "With 1 repeat there are no error bars: at least 3 are needed." in ran.stderr
     again = avlab("frontier", *options)
     assert (
         again.returncode == 0
