@@ -12,8 +12,8 @@ from avlab.config import ConfigError, RunConfig
 from avlab.errors import is_ours
 from avlab.experiments.answers import Objective
 from avlab.experiments.plan import DECIDED, DEFAULT_WASHOUT, ENGINE_BLOCK, Served, make_plan, notes
+from avlab.experiments.slo import SLO_MEASURES, SloError, parse_slo
 from avlab.experiments.values import to_values
-from avlab.experiments.words import SLO_MEASURES, SloError, parse_slo
 
 T = TypeVar("T")
 

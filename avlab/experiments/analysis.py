@@ -19,6 +19,7 @@ from avlab.experiments.answers import (
     PromptAdjustment,
     Standing,
 )
+from avlab.experiments.slo import best_within
 from avlab.policies.arm import arm_of, unlabelled
 from avlab.store import queries
 from avlab.store.errors import StoreError
@@ -65,7 +66,7 @@ def analyse(con: duckdb.DuckDBPyConnection, run: str, slo: Objective | None = No
         arms=arms,
         adaptive=against_fixed(rates, plan.arms, plan.baseline, pace),
         best_fixed=best_fixed(plan.arms, *_by_round(blocks, plan.arms, kept, costs.adjusted_seconds)),
-        slo=words.best_within(arms, slo) if slo else None,
+        slo=best_within(arms, slo) if slo else None,
         verdicts=[],
         why=[],
     )

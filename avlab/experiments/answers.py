@@ -114,7 +114,7 @@ class ArmSeen:
     ledger: Ledger | None
 
     def measure(self, name: str) -> float | None:
-        """One of `words.SLO_MEASURES`, in ms."""
+        """One of `slo.SLO_MEASURES`, in ms."""
         return _measure(self, name)
 
     def unsaid(self) -> Iterable[str]:
@@ -224,7 +224,7 @@ class Point:
     dominated: bool
 
     def measure(self, name: str) -> float | None:
-        """One of `words.SLO_MEASURES`, in ms."""
+        """One of `slo.SLO_MEASURES`, in ms."""
         return _measure(self, name)
 
 

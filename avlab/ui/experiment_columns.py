@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from avlab.experiments.words import SLO_MEASURES, SloError, parse_slo
+from avlab.experiments.slo import SLO_MEASURES, SloError, parse_slo
 
 _HELP = {
     "tokens/s": "Output tokens per second, all requests together; in an A/B adjusted for prompts, see below.",

@@ -11,6 +11,7 @@ from answers import ab_answer, recorded_plan, seen
 from avlab.experiments import analysis, words
 from avlab.experiments.analysis import against_fixed, analyse, result_of
 from avlab.experiments.answers import BestFixed, Comparison, Dropped, Within
+from avlab.experiments.slo import best_within
 from avlab.figures.ab import table
 from avlab.report import _table, report
 from avlab.store.database import Database
@@ -154,7 +155,7 @@ def test_how_long_until_is_told_in_minutes_and_of_every_arm():
 
 def test_the_best_within_a_limit_says_that_values_are_compared():
     arms = {"a": seen(tokens_per_s=10.0, p95_tpot_ms=9.0), "b": seen(tokens_per_s=11.0, p95_tpot_ms=11.0)}
-    assert words.best_within(arms, ("p95_tpot_ms", 10.0)).text == (
+    assert best_within(arms, ("p95_tpot_ms", 10.0)).text == (
         "Within p95_tpot_ms ≤ 10 ms, a is the fastest, by the measured values, errors ignored: 10.0 tokens/s "
         "at 9.0 ms."
     )
@@ -167,16 +168,16 @@ def test_an_arm_without_a_figure_is_neither_within_a_limit_nor_beyond_it():
         "none": seen(tokens_per_s=12.0),
     }
     why = "no finished request had its first token within a counted block: use longer blocks"
-    found = words.best_within(arms, ("p50_ttft_ms", 100.0))
+    found = best_within(arms, ("p50_ttft_ms", 100.0))
     assert (found.arm, found.unmeasured) == ("a", ["b", "none"])
     assert "a is the fastest of those measured, by" in found.text
     assert found.text.endswith(f" Not measured for b, none ({why}).")
-    beyond = words.best_within(arms, ("p50_ttft_ms", 80.0))
+    beyond = best_within(arms, ("p50_ttft_ms", 80.0))
     assert beyond.text == (
         f"No arm of those measured keeps p50_ttft_ms within 80 ms at this load. Not measured for b, none ({why})."
     )
     del arms["a"]
-    assert words.best_within(arms, ("p50_ttft_ms", 80.0)) == Within(
+    assert best_within(arms, ("p50_ttft_ms", 80.0)) == Within(
         measure="p50_ttft_ms",
         limit_ms=80.0,
         arm=None,
