@@ -227,7 +227,7 @@ def adaptive(
 
     def way(step: Step) -> Ways:
         offer, mean = before(step)
-        _, lengths = admit(settle(step, offer, mean), estimates(step), offer.scheduled)
+        _, lengths = admit(settle(step, offer, mean), survival(estimates(step)), offer.scheduled)
         return [(1.0, tuple(lengths.tolist()))]
 
     def remember(step: Step):

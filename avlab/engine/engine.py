@@ -18,8 +18,8 @@ from avlab.engine.sampler import LogitRows, speculative_sample
 from avlab.engine.target import ServedTarget
 from avlab.policies.arm import Arm
 from avlab.policies.base import Policy, PolicyContext, make_policy
-from avlab.speculation.budget import survival
 from avlab.speculation.costs import CostTable
+from avlab.speculation.estimates import Estimates
 from avlab.speculation.estimators.base import REFIT_INTERVAL
 from avlab.speculation.labels import Labels, labels
 from avlab.speculation.measured_costs import MeasuredCosts
@@ -181,8 +181,8 @@ class Engine:
             report.ms["decide"] += drafts.feature_ms
 
         # estimate and admit: acceptance estimates [B, K], prefix lengths [B]
-        estimate = self.policy.estimate(drafts.features) if drafts else None
-        admission = self.policy.admit(decision, estimate, offer) if decision else None
+        estimates = self.policy.estimate(drafts.features) if drafts else None
+        admission = self.policy.admit(decision, estimates, offer) if decision else None
         admitted = np.zeros(N, dtype=np.int64)
         admitted[plan.ready] = admission.admitted if admission else 0
         watch.lap("decide")
@@ -207,11 +207,11 @@ class Engine:
             offer.other_tokens + int(admitted.sum()),
         )
         report.drafted, report.admission = depth, admission
-        self._remember(plan, estimate)
+        self._remember(plan, estimates)
         if drafts and admission:
             learnt = labels(accepted[plan.ready], admission.admitted, self.K, limit[plan.ready])
-            self.policy.observe(drafts.features, estimate, learnt)
-            report.slots = self._slots(plan, drafts, estimate, admission, accepted, learnt, drawn)
+            self.policy.observe(drafts.features, estimates, learnt)
+            report.slots = self._slots(plan, drafts, estimates, admission, accepted, learnt, drawn)
         report.refit = self.policy.end_step()
         report.finished += [self._end(s, reason) for s in list(self.sequences) if (reason := self._over(s))]
         watch.lap("decide")
@@ -305,12 +305,12 @@ class Engine:
             report.emitted.append((s.request, new))
         return limit
 
-    def _remember(self, plan: StepPlan, estimate: np.ndarray | None) -> None:
-        """Keep this step's estimates, [B, K] or none at all, for the next step's decision."""
+    def _remember(self, plan: StepPlan, estimates: Estimates | None) -> None:
+        """Keep this step's estimates for the next step's decision."""
         for i, s in enumerate(plan.decoding):
-            s.earlier = self._unknown if estimate is None else estimate[i]
+            s.earlier = self._unknown if estimates is None else estimates.probability[i]
 
-    def _slots(self, plan: StepPlan, drafts, estimate, admission, accepted, learnt: Labels, drawn) -> Slots:
+    def _slots(self, plan: StepPlan, drafts, estimates, admission, accepted, learnt: Labels, drawn) -> Slots:
         """The step's raw slots, for its report."""
         decoding = plan.decoding
         return Slots(
@@ -321,8 +321,7 @@ class Engine:
             admitted=admission.admitted,
             accepted=accepted[plan.ready],
             features=drafts.features,
-            estimate=estimate,
-            survival=None if estimate is None else survival(estimate),
+            estimates=estimates,
             label=np.where(learnt.labelled, learnt.label, -1).astype(np.int8),
             tokens=drawn,
         )

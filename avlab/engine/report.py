@@ -11,6 +11,7 @@ from avlab.engine.drafts import Drafts
 from avlab.engine.request import Finished, Request
 from avlab.engine.sampler import LogitRows
 from avlab.policies.base import Admission
+from avlab.speculation.estimates import Estimates
 from avlab.speculation.features import Features
 from avlab.speculation.regression import Refit
 
@@ -21,7 +22,7 @@ PHASES = ("draft", "verify", "sample", "decide")
 class Slots:
     """The raw draft slots of a step, [B, K] or [B]: what happened to every scheduled draft.
 
-    estimate, survival: None where the policy estimates nothing. label: 1 accepted, 0 rejected, -1 censored.
+    estimates: None where the policy makes none. label: 1 accepted, 0 rejected, -1 censored.
     """
 
     request: np.ndarray
@@ -31,8 +32,7 @@ class Slots:
     admitted: np.ndarray
     accepted: np.ndarray
     features: Features
-    estimate: np.ndarray | None
-    survival: np.ndarray | None
+    estimates: Estimates | None
     label: np.ndarray
     tokens: np.ndarray
 

@@ -12,6 +12,7 @@ import numpy as np
 from avlab.policies.arm import Arm, PolicyError, Written, register
 from avlab.policies.base import Admission, PolicyContext
 from avlab.speculation.decision import Decision, Offer, admit, decide, running_mean
+from avlab.speculation.estimates import Estimates
 from avlab.speculation.estimators import base as estimators
 from avlab.speculation.features import FEATURES, Features
 from avlab.speculation.labels import Labels
@@ -126,13 +127,12 @@ class AdaptiveVerification:
         unknown = self.mean_estimate if self.by_mean else np.ones_like(self.mean_estimate)
         return decide(offer, unknown, self.deciding, self.arm.depth, offer.coins < self.arm.explore)
 
-    def estimate(self, features: Features) -> np.ndarray:
-        return self.estimator.predict(features.only(self.estimator.reads))
+    def estimate(self, features: Features) -> Estimates:
+        return Estimates.of(self.estimator.predict(features.only(self.estimator.reads)))
 
-    def admit(self, decision: Decision, estimate: np.ndarray | None, offer: Offer) -> Admission:
-        if estimate is None:
-            estimate = np.full(offer.earlier.shape, np.nan)
-        ranked, admitted = admit(decision, estimate, offer.scheduled)
+    def admit(self, decision: Decision, estimates: Estimates | None, offer: Offer) -> Admission:
+        survivals = np.full(offer.earlier.shape, np.nan) if estimates is None else estimates.survival
+        ranked, admitted = admit(decision, survivals, offer.scheduled)
         plain, whole = (offer.other_tokens + int(lengths.sum()) for lengths in (ranked, admitted))
         milliseconds = self.deciding.step(offer.requests, decision.drafted, whole)
         return Admission(
@@ -144,9 +144,9 @@ class AdaptiveVerification:
             expected_ms=milliseconds,
         )
 
-    def observe(self, features: Features, estimate: np.ndarray | None, labels: Labels) -> None:
-        if estimate is not None:
-            self.estimator.observe(features, estimate, labels)
+    def observe(self, features: Features, estimates: Estimates | None, labels: Labels) -> None:
+        if estimates is not None:
+            self.estimator.observe(features, estimates.probability, labels)
 
     def end_step(self) -> Refit | None:
         return self.estimator.end_step()

@@ -13,6 +13,7 @@ import numpy as np
 from avlab.policies.arm import Arm, PolicyError
 from avlab.speculation.costs import CostTable
 from avlab.speculation.decision import Decision, Offer
+from avlab.speculation.estimates import Estimates
 from avlab.speculation.estimators.base import REFIT_INTERVAL, Estimator
 from avlab.speculation.features import Features
 from avlab.speculation.labels import Labels
@@ -72,15 +73,15 @@ class Policy(Protocol):
         """Settle depth, budget and exploration of the step, before anything is drafted."""
         ...
 
-    def estimate(self, features: Features) -> np.ndarray | None:
-        """[B, K] acceptance estimates of this step's drafts, nan where features are; None without an estimator."""
+    def estimate(self, features: Features) -> Estimates | None:
+        """Acceptance estimates of this step's drafts, nan where features are; None without an estimator."""
         ...
 
-    def admit(self, decision: Decision, estimate: np.ndarray | None, offer: Offer) -> Admission:
+    def admit(self, decision: Decision, estimates: Estimates | None, offer: Offer) -> Admission:
         """Prefix lengths. Without estimates of an adaptive policy nothing was drafted, and nothing is admitted."""
         ...
 
-    def observe(self, features: Features, estimate: np.ndarray | None, labels: Labels) -> None:
+    def observe(self, features: Features, estimates: Estimates | None, labels: Labels) -> None:
         """Learn from the labels of a verification, with the features and estimates that it was decided by."""
         ...
 

@@ -9,6 +9,7 @@ import numpy as np
 from avlab.policies.arm import Arm, PolicyError, Written, register
 from avlab.policies.base import Admission, PolicyContext
 from avlab.speculation.decision import Decision, Offer
+from avlab.speculation.estimates import Estimates
 from avlab.speculation.estimators.base import Estimator
 from avlab.speculation.features import Features
 from avlab.speculation.labels import Labels
@@ -82,10 +83,10 @@ class FixedLength:
     def estimate(self, features: Features) -> None:
         """None: the length is fixed."""
 
-    def admit(self, decision: Decision, estimate: np.ndarray | None, offer: Offer) -> Admission:
+    def admit(self, decision: Decision, estimates: Estimates | None, offer: Offer) -> Admission:
         return Admission(np.minimum(offer.scheduled, self.verified), decision.budget)
 
-    def observe(self, features: Features, estimate: np.ndarray | None, labels: Labels) -> None:
+    def observe(self, features: Features, estimates: Estimates | None, labels: Labels) -> None:
         """Nothing is learnt."""
 
     def end_step(self) -> Refit | None:

@@ -7,6 +7,7 @@ import numpy as np
 from avlab.policies.arm import Arm
 from avlab.policies.base import Admission, Policy
 from avlab.speculation.decision import Decision, Offer
+from avlab.speculation.estimates import Estimates
 from avlab.speculation.estimators.base import Estimator
 from avlab.speculation.features import Features
 from avlab.speculation.labels import Labels
@@ -30,13 +31,13 @@ class Frozen:
     def decide(self, offer: Offer) -> Decision:
         return self.policy.decide(offer)
 
-    def estimate(self, features: Features) -> np.ndarray | None:
+    def estimate(self, features: Features) -> Estimates | None:
         return self.policy.estimate(features)
 
-    def admit(self, decision: Decision, estimate: np.ndarray | None, offer: Offer) -> Admission:
-        return self.policy.admit(decision, estimate, offer)
+    def admit(self, decision: Decision, estimates: Estimates | None, offer: Offer) -> Admission:
+        return self.policy.admit(decision, estimates, offer)
 
-    def observe(self, features: Features, estimate: np.ndarray | None, labels: Labels) -> None:
+    def observe(self, features: Features, estimates: Estimates | None, labels: Labels) -> None:
         """Nothing is learnt."""
 
     def end_step(self) -> Refit | None:
@@ -62,14 +63,14 @@ class FullVerification:
             self.K, self.K, int(offer.scheduled.sum()), np.zeros(len(offer.scheduled), dtype=bool)
         )
 
-    def estimate(self, features: Features) -> np.ndarray | None:
+    def estimate(self, features: Features) -> Estimates | None:
         return self.policy.estimate(features)
 
-    def admit(self, decision: Decision, estimate: np.ndarray | None, offer: Offer) -> Admission:
+    def admit(self, decision: Decision, estimates: Estimates | None, offer: Offer) -> Admission:
         return Admission(offer.scheduled, decision.budget)
 
-    def observe(self, features: Features, estimate: np.ndarray | None, labels: Labels) -> None:
-        self.policy.observe(features, estimate, labels)
+    def observe(self, features: Features, estimates: Estimates | None, labels: Labels) -> None:
+        self.policy.observe(features, estimates, labels)
 
     def end_step(self) -> Refit | None:
         return self.policy.end_step()

@@ -104,13 +104,13 @@ def decide(
     return Decision(K if explored.any() else depth, depth, budget, explored, tokens)
 
 
-def admit(decision: Decision, estimate: np.ndarray, scheduled: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Prefix lengths by rank, and with exploration, [B] each. estimate: [B, K] of this step's drafts.
+def admit(decision: Decision, survivals: np.ndarray, scheduled: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Prefix lengths by rank, and with exploration, [B] each. survivals: [B, K] of this step's drafts.
 
     Explored slots come on top: what the ranking admits is what it would have admitted without the coins.
     """
     if decision.budget:
-        ranked = allocate(survival(estimate[:, : decision.depth]), scheduled, decision.budget)
+        ranked = allocate(survivals[:, : decision.depth], scheduled, decision.budget)
     else:
         ranked = np.zeros(len(scheduled), dtype=np.int64)
     return ranked, np.where(decision.explored, scheduled, ranked)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from avlab.speculation import calibration
-from avlab.speculation.features import Features, log_odds
+from avlab.speculation.estimates import Estimates
+from avlab.speculation.features import Features
 from avlab.wire import draft_rows
 from avlab.wire import messages as m
 
@@ -21,9 +22,9 @@ SOURCES = {"raw": "max_log_odds", "head": "head_log_odds"}  # estimates that are
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RawSlots:
-    """One row a request and step: arrays [R], or [R, K] for label, estimate and survival, and features [R, K, F].
+    """One row a request and step: arrays [R], label and estimates [R, K], features [R, K, F].
 
-    Estimate and survival are nan where the policy estimates nothing.
+    The estimates are nan where the policy makes none.
     """
 
     step: np.ndarray
@@ -33,8 +34,7 @@ class RawSlots:
     scheduled: np.ndarray
     admitted: np.ndarray
     label: np.ndarray
-    estimate: np.ndarray
-    survival: np.ndarray
+    estimates: Estimates
     features: Features
 
     @classmethod
@@ -43,8 +43,15 @@ class RawSlots:
         slots = [each for _, each in steps]
         sizes = [len(each.request) for each in slots]
 
-        def known(values: np.ndarray | None, like: np.ndarray) -> np.ndarray:
-            return np.full(like.shape, np.nan) if values is None else values
+        def joined(form: str) -> np.ndarray:
+            return np.concatenate(
+                [
+                    np.full(each.label.shape, np.nan)
+                    if each.estimates is None
+                    else getattr(each.estimates, form)
+                    for each in slots
+                ]
+            )
 
         return cls(
             step=np.repeat([step for step, _ in steps], sizes),
@@ -54,8 +61,7 @@ class RawSlots:
             scheduled=np.concatenate([each.scheduled for each in slots]),
             admitted=np.concatenate([each.admitted for each in slots]),
             label=np.concatenate([each.label for each in slots]),
-            estimate=np.concatenate([known(each.estimate, each.label) for each in slots]),
-            survival=np.concatenate([known(each.survival, each.label) for each in slots]),
+            estimates=Estimates(joined("log_odds"), joined("probability"), joined("survival")),
             features=Features(
                 slots[0].features.names, np.concatenate([each.features.values for each in slots])
             ),
@@ -70,7 +76,7 @@ class RawSlots:
             source: self.features[name] for source, name in SOURCES.items() if name in self.features.names
         }
         if estimator and estimator not in sources:
-            sources[estimator] = log_odds(self.estimate)
+            sources[estimator] = self.estimates.log_odds
         for kind, temperature in sorted(set(zip(self.kind.tolist(), self.temperature.tolist(), strict=True))):
             rows = (self.kind == kind) & (self.temperature == temperature)
             label = self.label[rows]
@@ -93,8 +99,8 @@ class RawSlots:
             "request": self.request[row],
             "position": k,
             "features": values.reshape(len(names), len(row)).T,
-            "estimate": self.estimate[row, k],
-            "survival": self.survival[row, k],
+            "estimate": self.estimates.probability[row, k],
+            "survival": self.estimates.survival[row, k],
             "admitted": k < self.admitted[row],
             "label": self.label[row, k],
         }

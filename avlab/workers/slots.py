@@ -57,8 +57,7 @@ def tokens_frame(
     drawn = drafts.tokens[0].tolist() if drafts else []
     ended = len(new) == accepted  # by an end-of-text among the drafts: nothing was drawn behind it
     fates = [_fate(k, accepted, admitted, ended) for k in range(scheduled)]
-    estimate = None if not slots or slots.estimate is None else slots.estimate[0]
-    survival = None if not slots or slots.survival is None else slots.survival[0]
+    estimates = slots.estimates if slots else None
     draft = [
         m.Slot(
             token=drawn[k],
@@ -66,8 +65,8 @@ def tokens_frame(
             fate=fate,
             q=float(q[k][drawn[k]]),
             p=float(p[k][drawn[k]]) if k < admitted else None,
-            estimate=None if estimate is None else float(estimate[k]),
-            survival=None if survival is None else float(survival[k]),
+            estimate=float(estimates.probability[0, k]) if estimates else None,
+            survival=float(estimates.survival[0, k]) if estimates else None,
             draft_top=_top(q[k], text),
             target_top=_top(p[k], text) if k < admitted else [],
         )

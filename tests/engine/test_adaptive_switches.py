@@ -45,8 +45,8 @@ def step(policy, offered, feature):
     decision = policy.decide(offered)
     offered.scheduled = np.minimum(offered.scheduled, decision.drafted)
     feature = np.where(np.arange(feature.shape[1]) < decision.drafted, feature, np.nan)
-    estimate = policy.estimate(features_of(feature)) if decision.drafted else None
-    return decision, estimate, policy.admit(decision, estimate, offered)
+    estimates = policy.estimate(features_of(feature)) if decision.drafted else None
+    return decision, estimates, policy.admit(decision, estimates, offered)
 
 
 # ---- the engine's policy is the rule that was enumerated --------------------------------------------------------
@@ -75,9 +75,9 @@ def test_the_policy_decides_as_the_enumerated_rule(tops, coins, deeper, more, de
         rows = tuple(tuple(np.array([p, 1 - p]) for p in request) for request in top)
         told = Step(((0,), (0,)), ((0, 0, 0), (0, 0, 0)), rows, memory, tuple((coin < explore).tolist()))
         [(_, lengths)], memory = rule.admit(told), rule.remember(told)
-        _, estimate, admission = step(served, offer(earlier, coin), log_odds(top))
+        _, estimates, admission = step(served, offer(earlier, coin), log_odds(top))
         assert tuple(admission.admitted.tolist()) == lengths
-        earlier = np.full((2, 3), np.nan) if estimate is None else estimate
+        earlier = np.full((2, 3), np.nan) if estimates is None else estimates.probability
         np.testing.assert_allclose(earlier, np.array(memory[0], dtype=float), rtol=1e-12)
         np.testing.assert_allclose(served.mean_estimate, memory[1], rtol=1e-12)
 
@@ -134,8 +134,13 @@ def test_depth_follows_what_earlier_drafts_were_worth():
 
 def test_without_a_draft_nothing_is_admitted_and_the_step_costs_the_target_alone():
     served = policy("adaptive:raw+depth", costs([0, 50, 50, 50], FLAT))
-    decision, estimate, admission = step(served, offer([[0.3] * 3] * 2), np.zeros((2, 3)))
-    assert (decision.drafted, estimate, admission.budget, admission.admitted.tolist()) == (0, None, 0, [0, 0])
+    decision, estimates, admission = step(served, offer([[0.3] * 3] * 2), np.zeros((2, 3)))
+    assert (decision.drafted, estimates, admission.budget, admission.admitted.tolist()) == (
+        0,
+        None,
+        0,
+        [0, 0],
+    )
     assert (admission.expected_tokens, admission.expected_ms) == (2.0, FLAT[2])
 
 
@@ -147,14 +152,14 @@ def test_a_policy_that_stopped_drafting_tries_again():
         np.full((4, 3), UNKNOWN),
     )
     for _ in range(2000):
-        decision, estimate, _ = step(served, offer(earlier), np.full((4, 3), log_odds(0.05)))
+        decision, estimates, _ = step(served, offer(earlier), np.full((4, 3), log_odds(0.05)))
         drafted.append(decision.drafted)
-        earlier = np.full((4, 3), UNKNOWN) if estimate is None else estimate
+        earlier = np.full((4, 3), UNKNOWN) if estimates is None else estimates.probability
     tries = np.flatnonzero(drafted[-1000:])
     assert 0 < len(tries) < 50, "it must try, and seldom"
     for _ in range(300):  # drafts have become good
-        decision, estimate, _ = step(served, offer(earlier), np.full((4, 3), log_odds(0.95)))
-        earlier = np.full((4, 3), UNKNOWN) if estimate is None else estimate
+        decision, estimates, _ = step(served, offer(earlier), np.full((4, 3), log_odds(0.95)))
+        earlier = np.full((4, 3), UNKNOWN) if estimates is None else estimates.probability
     assert decision.drafted == 3
 
 
@@ -211,12 +216,14 @@ def learn(text, steps=3000, B=16, K=3, truth=0.9):
     earlier, admitted = np.full((B, K), UNKNOWN), []
     for _ in range(steps):
         feature = random.normal(2.0, 0.3, (B, K))
-        decision, estimate, admission = step(served, offer(earlier, random.random(B)), feature)
-        earlier = np.full((B, K), UNKNOWN) if estimate is None else estimate
+        decision, estimates, admission = step(served, offer(earlier, random.random(B)), feature)
+        earlier = np.full((B, K), UNKNOWN) if estimates is None else estimates.probability
         if decision.drafted:
             kept = (random.random((B, K)) < truth) & (np.arange(K) < admission.admitted[:, None])
             served.observe(
-                features_of(feature), estimate, labels(np.cumprod(kept, axis=1).sum(1), admission.admitted, K)
+                features_of(feature),
+                estimates,
+                labels(np.cumprod(kept, axis=1).sum(1), admission.admitted, K),
             )
         served.end_step()
         admitted.append(int(admission.admitted.sum()))

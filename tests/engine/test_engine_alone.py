@@ -156,7 +156,7 @@ def test_a_window_keeps_the_target_distribution_and_the_estimator_as_it_was(mode
             if report.slots is not None and wrapped:
                 np.testing.assert_array_equal(report.slots.admitted, report.slots.scheduled)
                 np.testing.assert_allclose(
-                    report.slots.estimate, inner.estimator.predict(report.slots.features)
+                    report.slots.estimates.log_odds, inner.estimator.predict(report.slots.features)
                 )
         if wrapped:
             assert inner.estimator.steps == 0 and inner.estimator.statistics.observations.sum() == 0

@@ -89,8 +89,8 @@ def test_depth_moves_and_what_is_not_drafted_is_not_known_later(models):
     for r in reports:
         if r.slots is not None:
             assert r.drafted and r.slots.tokens.shape[1] == r.drafted
-            assert np.isfinite(r.slots.estimate[:, : r.drafted]).all()
-            assert np.isnan(r.slots.estimate[:, r.drafted :]).all()
+            assert np.isfinite(r.slots.estimates.probability[:, : r.drafted]).all()
+            assert np.isnan(r.slots.estimates.probability[:, r.drafted :]).all()
 
 
 def test_a_fixed_arm_leaves_no_old_estimates_behind(models):
@@ -146,9 +146,11 @@ def test_the_estimator_learns_exactly_the_reported_labels(models, target):
     for report in reports:
         s = report.slots
         if s is not None:
-            np.testing.assert_allclose(s.estimate, coefficients.predict(s.features[FEATURE]), rtol=1e-12)
+            np.testing.assert_allclose(
+                s.estimates.probability, coefficients.predict(s.features[FEATURE]), rtol=1e-12
+            )
             statistics += RoundStatistics.of(
-                s.features[FEATURE], s.estimate, s.label.astype(float), s.label >= 0
+                s.features[FEATURE], s.estimates.probability, s.label.astype(float), s.label >= 0
             )
         if report.refit is not None:
             refits += 1
@@ -198,7 +200,7 @@ def test_a_request_carries_its_estimates_to_the_next_budget(models):
     last = {}
     for offer, report in zip(offers, [r for r in reports if r.slots is not None], strict=True):
         for i, earlier, estimate in zip(
-            report.slots.request, offer.earlier, report.slots.estimate, strict=True
+            report.slots.request, offer.earlier, report.slots.estimates.probability, strict=True
         ):
             np.testing.assert_array_equal(earlier, last.get(i, np.full(K, np.nan)))
             last[i] = estimate

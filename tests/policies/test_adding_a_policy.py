@@ -63,10 +63,10 @@ class Climber:
     def estimate(self, features):
         return None
 
-    def admit(self, decision, estimate, offer):
+    def admit(self, decision, estimates, offer):
         return Admission(offer.scheduled, decision.budget)
 
-    def observe(self, features, estimate, labels):
+    def observe(self, features, estimates, labels):
         pass
 
     def end_step(self):

@@ -11,6 +11,7 @@ from avlab.policies.base import PolicyContext, make_policy
 from avlab.speculation.budget import choose_depth_and_budget
 from avlab.speculation.costs import CostTable
 from avlab.speculation.decision import Offer
+from avlab.speculation.estimates import Estimates
 from avlab.speculation.measured_costs import MeasuredCosts
 
 K = 3
@@ -99,7 +100,7 @@ def test_expected_milliseconds_are_by_the_costs_that_decide():
     for asked, costs in ((None, profiled), (measured, measured)):
         policy = make_policy(arm, PolicyContext(K, profiled, measured=asked))
         decision = policy.decide(offer)
-        admission = policy.admit(decision, np.full((8, K), 0.9), offer)
+        admission = policy.admit(decision, Estimates.of_probability(np.full((8, K), 0.9)), offer)
         tokens = 8 + int(admission.admitted.sum())
         assert admission.expected_ms == costs.step(8, decision.drafted, tokens)
 

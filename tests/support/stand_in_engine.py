@@ -8,7 +8,6 @@ from draft_features import features_of
 
 from avlab.engine.request import Finished, RequestError, Sequence
 from avlab.policies.base import PolicyContext, make_policy
-from avlab.speculation.budget import survival
 from avlab.speculation.costs import CostTable
 from avlab.speculation.decision import Offer
 from avlab.speculation.labels import labels
@@ -76,8 +75,8 @@ class StandInEngine:
         feature[:, depth:] = np.nan
         chance = 1 / (1 + np.exp(-feature))
         features = features_of(feature, feature)  # the head knows the chance
-        estimate = self.policy.estimate(features) if depth else None
-        admission = self.policy.admit(decision, estimate, offer)
+        estimates = self.policy.estimate(features) if depth else None
+        admission = self.policy.admit(decision, estimates, offer)
         position = np.arange(K)
         kept = (self.draw.random((B, K)) < chance) & (position < admission.admitted[:, None])
         accepted = np.cumprod(kept, axis=1).sum(1)
@@ -89,14 +88,14 @@ class StandInEngine:
             ms={"draft": 1.0, "verify": 8.0, "sample": 0.5, "decide": 0.25},
         )  # fmt: skip
         if depth:
-            self.policy.observe(features, estimate, learnt)
+            self.policy.observe(features, estimates, learnt)
             report.slots = SimpleNamespace(
                 request=np.array([s.request.id for s in self.sequences]),
                 kind=[s.request.kind for s in self.sequences],
                 temperature=np.array([s.request.temperature for s in self.sequences]),
                 scheduled=offer.scheduled, admitted=admission.admitted, accepted=accepted,
                 features=features,
-                estimate=estimate, survival=None if estimate is None else survival(estimate),
+                estimates=estimates,
                 tokens=np.full((B, depth), 7),
                 label=np.where(learnt.labelled, learnt.label, -1).astype(np.int8),
             )  # fmt: skip
@@ -107,7 +106,7 @@ class StandInEngine:
             s.drafts_accepted += int(n)
             s.last_token_at = self.clock()
             s.first_token_at = s.first_token_at or s.last_token_at
-            s.earlier = np.full(K, np.nan) if estimate is None else estimate[row]
+            s.earlier = np.full(K, np.nan) if estimates is None else estimates.probability[row]
             if s.remaining <= 0:
                 self.sequences.remove(s)
                 report.finished.append(Finished(s, "length"))

@@ -15,7 +15,6 @@ from stand_in_engine import StandInEngine, Words, distributions
 
 from avlab.engine.request import Finished, Sequence
 from avlab.policies.base import PolicyContext, make_policy
-from avlab.speculation.budget import survival
 from avlab.speculation.costs import CostTable
 from avlab.speculation.decision import Offer
 from avlab.speculation.features import probability
@@ -78,8 +77,8 @@ class Engine(StandInEngine):
         feature[:, depth:] = np.nan
         odds = 0.75 * feature + 0.6 * ease - 0.1 * np.arange(K)
         features, chance = features_of(feature, odds), probability(odds)
-        estimate = self.policy.estimate(features) if depth else None
-        admission = self.policy.admit(decision, estimate, offer)
+        estimates = self.policy.estimate(features) if depth else None
+        admission = self.policy.admit(decision, estimates, offer)
         position = np.arange(K)
         kept = (self.draw.random((B, K)) < chance) & (position < admission.admitted[:, None])
         accepted = np.cumprod(kept, axis=1).sum(1)
@@ -94,13 +93,13 @@ class Engine(StandInEngine):
             ms={"draft": draft, "verify": verify * self.draw.uniform(0.97, 1.08), "sample": 1.2, "decide": 0.4},
         )  # fmt: skip
         if depth:
-            self.policy.observe(features, estimate, learnt)
+            self.policy.observe(features, estimates, learnt)
             report.slots = SimpleNamespace(
                 request=np.array([s.request.id for s in self.sequences]), kind=kinds,
                 temperature=np.array([s.request.temperature for s in self.sequences]),
                 scheduled=offer.scheduled, admitted=admission.admitted, accepted=accepted,
                 features=features,
-                estimate=estimate, survival=None if estimate is None else survival(estimate),
+                estimates=estimates,
                 tokens=np.full((B, depth), 7),
                 label=np.where(learnt.labelled, learnt.label, -1).astype(np.int8),
             )  # fmt: skip
@@ -111,7 +110,7 @@ class Engine(StandInEngine):
             s.drafts_accepted += int(n)
             s.last_token_at = self.clock()
             s.first_token_at = s.first_token_at or s.last_token_at
-            s.earlier = np.full(K, np.nan) if estimate is None else estimate[row]
+            s.earlier = np.full(K, np.nan) if estimates is None else estimates.probability[row]
             if s.remaining <= 0:
                 self.sequences.remove(s)
                 report.finished.append(Finished(s, "length"))

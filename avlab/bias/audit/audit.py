@@ -26,6 +26,7 @@ from avlab.policies.wrappers import Frozen
 from avlab.speculation.budget import survival
 from avlab.speculation.costs import CostTable
 from avlab.speculation.decision import Offer
+from avlab.speculation.estimates import Estimates
 
 TOGETHER = 512  # continuations in a step
 FIRST_TOKENS = 48  # of the likeliest, whose pairs get cells of their own
@@ -121,8 +122,8 @@ class Audit:
         drafts = self.drafter.propose(
             self._inputs(np.random.default_rng(self.seed).random(shape)), self.drafter.K
         )
-        estimate = self._estimate(drafts)
-        return np.full(shape, np.nan) if estimate is None else estimate
+        estimates = self._estimate(drafts)
+        return np.full(shape, np.nan) if estimates is None else estimates.probability
 
     def _law(self) -> None:
         """The target's exact distribution of the first token, [V], and of pairs in cells of their own, [C + 1]."""
@@ -190,8 +191,9 @@ class Audit:
     def _middling_cost(self) -> float:
         """The cost of drafts at which they are worth verifying after half of the first drafts, by chance."""
         expected, chance = np.zeros(len(self.one)), self.draft_row()
-        for tokens, estimate in self._first_drafts():
-            expected[tokens] = 1 + survival(estimate).sum(axis=1)
+        for tokens, estimates in self._first_drafts():
+            assert estimates is not None  # only a rule with a budget has a cost
+            expected[tokens] = 1 + estimates.survival.sum(axis=1)
         order = np.argsort(expected)
         return float(expected[order][np.searchsorted(np.cumsum(chance[order]), 0.5)])
 
@@ -200,22 +202,22 @@ class Audit:
         verified, K = np.zeros(len(self.one)), self.drafter.K
         alone = Offer(np.full(1, K), self.earlier[:1], np.zeros(1), 1, 1, 1)
         policy = Frozen(self.engine.policy)
-        for tokens, estimate in self._first_drafts():
+        for tokens, estimates in self._first_drafts():
             for i, token in enumerate(tokens):
-                own = None if estimate is None else estimate[i : i + 1]
+                own = None if estimates is None else estimates[i : i + 1]
                 verified[token] = policy.admit(policy.decide(alone), own, alone).admitted[0] > 0
         return verified
 
-    def _first_drafts(self) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
-        """Every draft token behind the prompt, [B] at a time, and the rule's estimates when it is drawn, [B, K]."""
+    def _first_drafts(self) -> Iterator[tuple[np.ndarray, Estimates | None]]:
+        """Every draft token behind the prompt, [B] at a time, and the rule's estimates when it is drawn."""
         drafter, Q = self.drafter, len(self.drafter.vocabulary.ids)
         for columns in torch.arange(Q, device=self.shared.device).split(256):
             inputs = self._inputs(np.full((len(columns), drafter.K), 0.5))
             drafts = drafter.propose(inputs, drafter.K, first=columns)
             yield drafts.tokens[:, 0].cpu().numpy(), self._estimate(drafts)
 
-    def _estimate(self, drafts: Drafts) -> np.ndarray | None:
-        """The rule's estimates of drafts that the engine did not ask for, [B, K]."""
+    def _estimate(self, drafts: Drafts) -> Estimates | None:
+        """The rule's estimates of drafts that the engine did not ask for."""
         self.watched.last = drafts
         return self.engine.policy.estimate(drafts.features)
 

@@ -23,6 +23,7 @@ from avlab.policies.base import Admission
 from avlab.policies.fixed import FixedLength
 from avlab.speculation.budget import survival
 from avlab.speculation.decision import Decision, Offer
+from avlab.speculation.estimates import Estimates
 from avlab.speculation.estimators.base import Estimator
 from avlab.speculation.features import Features, probability
 from avlab.speculation.labels import Labels
@@ -126,18 +127,18 @@ class ByRow:
             self.K, self.K, int(offer.scheduled.sum()), np.zeros(len(offer.scheduled), dtype=bool)
         )
 
-    def estimate(self, features: Features) -> np.ndarray:
-        """[B, K] scores of this step's draft rows."""
+    def estimate(self, features: Features) -> Estimates:
+        """The scores of this step's draft rows, as if they were probabilities."""
         assert self.drafter.last is not None
-        return scores(self.rule.kind, self.drafter.last)
+        return Estimates.of_probability(scores(self.rule.kind, self.drafter.last))
 
-    def admit(self, decision: Decision, estimate: np.ndarray | None, offer: Offer) -> Admission:
-        assert estimate is not None  # every step drafts
-        lengths = (estimate >= float(self.rule.value)).cumprod(axis=1).sum(axis=1)
+    def admit(self, decision: Decision, estimates: Estimates | None, offer: Offer) -> Admission:
+        assert estimates is not None  # every step drafts
+        lengths = (estimates.probability >= float(self.rule.value)).cumprod(axis=1).sum(axis=1)
         lengths = np.minimum(lengths, offer.scheduled)
         return Admission(lengths, int(lengths.sum()))
 
-    def observe(self, features: Features, estimate: np.ndarray | None, labels: Labels) -> None:
+    def observe(self, features: Features, estimates: Estimates | None, labels: Labels) -> None:
         """Nothing is learnt."""
 
     def end_step(self) -> Refit | None:
@@ -151,14 +152,14 @@ class ByBudget(ByRow):
         """One draft is to cost as much as all of them: 1 without drafts, else this. Not convex."""
         self.cost = (1.0, *[all_drafts] * self.K)
 
-    def estimate(self, features: Features) -> np.ndarray:
+    def estimate(self, features: Features) -> Estimates:
         assert self.drafter.last is not None
-        return scores("maximum", self.drafter.last)
+        return Estimates.of_probability(scores("maximum", self.drafter.last))
 
-    def admit(self, decision: Decision, estimate: np.ndarray | None, offer: Offer) -> Admission:
-        assert estimate is not None  # every step drafts
+    def admit(self, decision: Decision, estimates: Estimates | None, offer: Offer) -> Admission:
+        assert estimates is not None  # every step drafts
         earlier = np.where(np.isnan(offer.earlier), 1.0, offer.earlier)
-        basis = survival(estimate if self.rule.value == "same-step" else earlier)
+        basis = estimates.survival if self.rule.value == "same-step" else survival(earlier)
         best = by_cost(self.cost)
         lengths = np.minimum([best(row[None]) for row in basis], offer.scheduled)
         return Admission(lengths, int(lengths.sum()))

@@ -33,11 +33,11 @@ class Estimator(Protocol):
         """interval: steps between refits, where there are any."""
 
     def predict(self, features: Features) -> np.ndarray:
-        """Acceptance estimates [B, K], float64; nan where the features are."""
+        """Acceptance estimates as log-odds [B, K], float64; nan where the features are."""
         ...
 
     def observe(self, features: Features, estimate: np.ndarray, labels: Labels) -> None:
-        """Learn from one verification. estimate: [B, K] as predicted from these features in this step."""
+        """Learn from one verification. estimate: [B, K] probabilities, as predicted in this step."""
 
     def end_step(self) -> Refit | None:
         """Count a step; at the end of a round refit, and say what changed."""

@@ -5,7 +5,7 @@ from typing import ClassVar
 import numpy as np
 
 from avlab.speculation.estimators.base import Estimator, register
-from avlab.speculation.features import Features, probability
+from avlab.speculation.features import Features
 
 
 @register
@@ -17,4 +17,4 @@ class HeadEstimator(Estimator):
     reads: ClassVar[tuple[str, ...]] = ("head_log_odds",)
 
     def predict(self, features: Features) -> np.ndarray:
-        return probability(features["head_log_odds"])
+        return features["head_log_odds"]

@@ -30,7 +30,7 @@ class OnlineEstimator(Estimator):
         self.steps = self.refits = 0
 
     def predict(self, features: Features) -> np.ndarray:
-        return self.coefficients.predict(features["max_log_odds"])
+        return self.coefficients.predict_log_odds(features["max_log_odds"])
 
     def observe(self, features: Features, estimate: np.ndarray, labels: Labels) -> None:
         """Add the labelled slots to the round's statistics; estimate: by the coefficients in force."""

@@ -5,7 +5,7 @@ from typing import ClassVar
 import numpy as np
 
 from avlab.speculation.estimators.base import Estimator, register
-from avlab.speculation.features import Features, probability
+from avlab.speculation.features import Features
 
 
 @register
@@ -17,4 +17,4 @@ class RawEstimator(Estimator):
     reads: ClassVar[tuple[str, ...]] = ("max_log_odds",)
 
     def predict(self, features: Features) -> np.ndarray:
-        return probability(features["max_log_odds"])
+        return features["max_log_odds"]

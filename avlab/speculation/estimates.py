@@ -1,0 +1,39 @@
+"""A step's acceptance estimates, computed once, in the three forms that are asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from avlab.speculation.budget import survival
+from avlab.speculation.features import log_odds as to_log_odds
+from avlab.speculation.features import probability
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Estimates:
+    """Of B requests and K positions, [B, K] float64 each; nan where nothing was drafted.
+
+    log_odds: what calibration counts by. probability: the chance of a slot given its prefix, which later budgets and
+    refits read. survival: their running product, by which slots rank.
+    """
+
+    log_odds: np.ndarray
+    probability: np.ndarray
+    survival: np.ndarray
+
+    @classmethod
+    def of(cls, log_odds: np.ndarray) -> Estimates:
+        """From log-odds."""
+        chance = probability(np.asarray(log_odds, dtype=np.float64))
+        return cls(log_odds, chance, survival(chance))
+
+    @classmethod
+    def of_probability(cls, chance: np.ndarray) -> Estimates:
+        """From probabilities, for scores that are no estimator's."""
+        return cls(to_log_odds(chance), chance, survival(chance))
+
+    def __getitem__(self, rows: slice) -> Estimates:
+        """Those of some requests."""
+        return Estimates(self.log_odds[rows], self.probability[rows], self.survival[rows])
