@@ -15,7 +15,8 @@ PARTS = {
 
 st.markdown("## Sampling bias")
 st.markdown(
-    "<p class='avlab-question'>Why can a better predictor of acceptance break sampling, and who would notice?</p>",
+    "<p class='avlab-question'>Why can a better predictor of acceptance bias sampling, and how many outputs does it "
+    "take to notice?</p>",
     unsafe_allow_html=True,
 )
 words.opening()

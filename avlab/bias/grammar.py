@@ -3,8 +3,7 @@
     drawn | maximum | entropy | margin | head-drawn | head-prefix   with   :threshold   or   :chance
     random:share    all    none
 
-With `:chance` the score itself is the chance of being verified. Which rules are sound is said by whether the score
-looks at the drawn token.
+With `:chance` the score is the probability of being verified. A rule is sound unless its score uses the drawn token.
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ KINDS: dict[str, Kind] = {
     ),
     "head-drawn": Kind(
         "confidence head given the drawn token",
-        "a perfect head's acceptance probability of the token that was drawn",
+        "a perfect head's acceptance probability of the drawn token",
         False,
         _head_given_token,
     ),
@@ -92,7 +91,7 @@ KINDS: dict[str, Kind] = {
     ),
     "margin": Kind(
         "top-two margin",
-        "the largest q of the row less the second largest",
+        "the largest q of the row minus the second largest",
         True,
         _of_the_row(top_two_margin),
     ),

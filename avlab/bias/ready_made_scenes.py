@@ -70,9 +70,9 @@ def _drawn() -> Scene:
         name="The drawn token's own probability",
         cause="the drawn token",
         sentence="Two draft positions; a slot is verified only if the token drawn there was likely enough.",
-        try_this="Compare the two thresholds: both look at the same draft rows, one of them after the draw.",
-        shows="Rare drafts are never verified, so the target's own draw replaces them; accepted mass is thinned out "
-        "where q is small, and the correction does not know of it.",
+        try_this="Compare the two thresholds: both use the same draft rows, one of them after the draw.",
+        shows="Rare drafts are never verified; the target samples in their place. Less mass is accepted where q is "
+        "small, and recovered tokens do not make up for it.",
         pair=pair,
         length=2,
         arms=(
@@ -91,12 +91,11 @@ def _same_step() -> Scene:
     return Scene(
         name="The budget from this step's estimates",
         cause="the budget",
-        sentence="Every estimate is a maximum probability, yet a sure second row raises the budget and an unsure one "
-        "drops it to zero; the second row depends on the first draw. Costs of 0, 1, 2 drafts: 1, 1.9, 1.9.",
-        try_this="See which of the two repairs you would rather explain to a colleague: waiting a step, or "
-        "stopping early.",
-        shows="Whether slot 0 is verified depends on the token drawn at slot 0, by way of slot 1. Estimates of the "
-        "step before, early stopping, or a convex cost cut that way off.",
+        sentence="Every estimate is a maximum probability, but a certain second row raises the budget and an uncertain "
+        "one drops it to zero; the second row depends on the first draw. Costs of 0, 1, 2 drafts: 1, 1.9, 1.9.",
+        try_this="Compare the two fixes: estimates of the step before, and stopping early.",
+        shows="Whether slot 0 is verified depends on the token drawn at slot 0, through slot 1. Estimates of the step "
+        "before, early stopping, or a convex cost remove that dependence.",
         pair=certain_or_flat(),
         starts=(1,),
         arms=(
@@ -116,11 +115,11 @@ def _same_step() -> Scene:
 def _correction() -> Scene:
     pair = Pair.parallel([[0.6, 0.3, 0.1]] * 3, [[[0.2, 0.2, 0.6]]] * 3)
     return Scene(
-        name="The draft's noise in the correction",
+        name="The draft's noise in the recovered token",
         cause="noise used twice",
-        sentence="The uniform that drew the draft token also draws the correction after a rejection.",
-        try_this="Ask yourself which uniforms are left, once a draft token has been drawn and refused.",
-        shows="A refused draft tells which noise it had, so the correction is no longer drawn from all of it.",
+        sentence="The uniform that drew the draft token also draws the recovered token after a rejection.",
+        try_this="Work out which uniforms are possible once a draft token has been drawn and rejected.",
+        shows="A rejected draft narrows down its uniform, so the recovered token is not drawn from the whole interval.",
         pair=pair,
         arms=(
             Arm("fresh noise for every draw", fixed(1), True),
@@ -135,11 +134,10 @@ def _redrawn() -> Scene:
     return Scene(
         name="A trimmed position drawn again with the same noise",
         cause="noise used twice",
-        sentence="Draft noise is keyed by position in the text. A place that was trimmed is drafted again next "
-        "step, and "
-        "the rule remembers how likely the token was that it drew there.",
-        try_this="The rule looks at nothing but the past. Find out how it can know the coming draw.",
-        shows="With the same noise the same token is drawn again, so an earlier estimate is this step's own draw, one "
+        sentence="Draft noise is keyed by position in the text. A trimmed position is drafted again next step, and the "
+        "rule remembers the probability of the token drawn there before.",
+        try_this="The rule uses only the past. Find out how it depends on the coming draw.",
+        shows="With the same noise the same token is drawn again, so the earlier estimate is this step's own draw, one "
         "step late: the second token comes out at (0.4, 0.6).",
         pair=pair,
         length=2,
@@ -160,10 +158,10 @@ def _ties() -> Scene:
         name="Ties broken by chance, two requests and one place",
         cause="ties by chance",
         sentence="Two requests share a budget of one draft token. After a the second draft row is certain, so both "
-        "slots of that request survive equally, and it holds two lots for the one place.",
-        try_this="Count the lots of each request for each pair of first draws.",
-        shows="The draw decides how many lots a request holds, so whether slot 0 is verified depends on the token in "
-        "it. A fixed order (depth, then request) knows no chance and is exact.",
+        "slots of that request have the same survival, and it is drawn with twice the weight.",
+        try_this="Count the tied slots of each request for each pair of first draws.",
+        shows="The draw decides how many tied slots a request has, so whether slot 0 is verified depends on its own "
+        "token. A fixed order (depth, then request) is exact.",
         pair=Pair.markov([[0.5, 0.5]] * 2, [[1.0, 0.0], [0.5, 0.5]], 2),
         starts=(1, 1),
         arms=(
@@ -233,10 +231,9 @@ def own_scene(
     return Scene(
         name="Random tables",
         cause="your own",
-        sentence="Target and drafter look at the token before; all rules are worked out over two consecutive steps.",
-        try_this="Look for tables that bend a sound rule: there are none. Then find the worst for an unsound one.",
-        shows="Sound rules stay at zero whatever the tables; unsound ones bend by more or less, and sometimes "
-        "not at all.",
+        sentence="Target and drafter depend on the token before; every rule is computed over two consecutive steps.",
+        try_this="Look for tables that bias a sound rule: there are none. Then find the worst for an unsound one.",
+        shows="Sound rules stay at zero for all tables; the bias of unsound ones varies, and is sometimes zero.",
         pair=Pair.markov(target, drafter, K),
         arms=arms,
         starts=tuple(V - 1 if ties else x % V for x in range(requests)),

@@ -14,7 +14,7 @@ from avlab.commands.audit import audit, text
 from avlab.commands.options import Json
 
 app = typer.Typer(
-    help="When trimming bends the output: exactly, by sampling, and on the running engine.",
+    help="When trimming biases the output: exactly, by sampling, and on the engine.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -31,7 +31,7 @@ def two_token(
     rule: Annotated[str, typer.Option("--rule", help="As in `avlab bias exact`.")] = "drawn:0.5",
     as_json: Json = False,
 ) -> None:
-    """The example of the article: two tokens, and a draft that is verified only if its own probability is high."""
+    """Two tokens, and a draft that is verified only if its own probability is high: the article's example."""
     _show(bias(_two(target, "target"), _two(draft, "draft"), parse_rule(rule)), as_json)
 
 
@@ -45,7 +45,9 @@ def _two(chance: float, name: str) -> np.ndarray:
 @app.command()
 def exact(
     target: Annotated[str, typer.Option("--target", help="Probabilities of the target's next token.")],
-    draft: Annotated[str, typer.Option("--draft", help="The row that the draft token is drawn from.")],
+    draft: Annotated[
+        str, typer.Option("--draft", help="Draft probabilities that the draft token is sampled from.")
+    ],
     rule: Annotated[
         str,
         typer.Option(
@@ -59,14 +61,14 @@ def exact(
     sample: Annotated[
         int,
         typer.Option(
-            "--sample", min=0, max=MOST_DRAWS, help="Draw so many outputs instead of adding them up exactly."
+            "--sample", min=0, max=MOST_DRAWS, help="Sample this many outputs instead of enumerating them."
         ),
     ] = 0,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the sampled outputs.")] = 0,
     normalise: Normalise = False,
     as_json: Json = False,
 ) -> None:
-    """What comes out for any target and draft row under a rule, and how many outputs an auditor would need."""
+    """The output for any target and draft row under a rule, and how many outputs an auditor needs to notice a bias."""
     named = parse_rule(rule)
     try:
         p, q = parse_distribution(target, "target", normalise), parse_distribution(draft, "draft", normalise)

@@ -198,7 +198,7 @@ def test_the_quiz_hides_an_audit_and_judges_by_its_verdict(lab, nothing_asked):
     assert charts(app) == 0 and "Which of these rules will the audit reject" in question.label
     assert not any("UNSOUND" in option for option in question.options)
     predict(app, "none of them")
-    assert "Right." in said(app) and "More continuations would be needed to notice drawn:0.2" in said(app)
+    assert "Right." in said(app) and "More continuations are needed to notice drawn:0.2" in said(app)
 
 
 def test_the_quiz_judges_nothing_while_the_audit_is_at_work(lab, nothing_asked):
@@ -257,7 +257,7 @@ def bent_text(**changed):
 def test_texts_are_shown_with_intervals_and_what_is_noise(lab, nothing_asked):
     answered(TextProcess, "texts", [WRITTEN, bent_text(repetition=[0.0, -0.1, 0.1])])
     app = page(part="6 Texts")
-    assert charts(app) == 1 and "UNSOUND drawn:0.1 less maximum:0.1" in said(app)
+    assert charts(app) == 1 and "UNSOUND drawn:0.1 minus maximum:0.1" in said(app)
     assert list(app.dataframe[0].value["verdict"]) == ["higher"] * 3 + ["within the noise"]
     assert any(expander.label == "Say hello." for expander in app.expander)
 
@@ -308,6 +308,11 @@ def test_draws_come_by_the_thousand(lab):
 def test_too_many_states_are_counted_and_sampled(lab):
     address = {"own-V": "3", "own-K": "3", "own-requests": "2", "own-length": "2"}
     app = page(part="3 Positions and steps", scene="random tables", **address)
-    assert "would have to be enumerated" in app.warning[0].value and "sampled instead" in app.warning[0].value
-    assert "a small bias may be missed" in app.warning[0].value and "Dashed: the noise floor" in said(app)
-    assert "Drawn are the 64 of 81 outputs whose share changes most." in said(app)
+    assert (
+        "drafts; up to 30,000 are enumerated" in app.warning[0].value
+        and "sampled 5,000 times instead" in app.warning[0].value
+    )
+    assert "a small bias may be missed" in app.warning[
+        0
+    ].value and "the noise floor of a correct sampler" in said(app)
+    assert "Shown: the 64 of 81 outputs whose share changes most." in said(app)

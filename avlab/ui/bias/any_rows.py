@@ -36,10 +36,10 @@ def draw() -> None:
     """The part: rows from where the reader wants them, a table of rules, and how bias grows with the threshold."""
     show = lesson.head(
         "2 · Any distributions",
-        "Find rows for which the perfect head that knows the drawn token does most damage, and see how many outputs it "
-        "takes to notice a small one.",
-        "Every rule that looks at the drawn token can bend the output, the better informed ones too; every rule of "
-        "the row stays at zero.",
+        "Find rows for which the perfect head that knows the drawn token causes most bias, and see how many outputs it "
+        "takes to notice a small bias.",
+        "Every rule that uses the drawn token can bias the output, even a perfect predictor. Every rule of the row "
+        "stays at zero.",
     )
     source = st.segmented_control(
         "Rows", SOURCES, default=SOURCES[0], key="rows", bind="query-params", label_visibility="collapsed"
@@ -68,9 +68,7 @@ def draw() -> None:
     bend = [name for name, each in found.items() if each.total_variation > 1e-9] or [lesson.NONE]
     case = f"any-{typed(target)}-{typed(draft)}-{ending}"
     options = [*rules, lesson.NONE]
-    why = (
-        "Rules of the row never do; one that looks at the drawn token may decide alike for every token here."
-    )
+    why = "Rules of the row never do. A rule that uses the drawn token may decide the same for every token here."
     if not lesson.revealed(case, "Which rules bend the output here?", options, bend, why):
         return
     show()
@@ -104,7 +102,7 @@ def _outputs(target: np.ndarray, draft: np.ndarray, names: list[str], found: dic
     with right:
         chart(
             figures.rows(names, target, draft),
-            "any-rows", "The rows", "Acceptance lives where both bars are: it is the mass that they share.",
+            "any-rows", "The rows", "The acceptance probability is the mass that both bars share.",
         )  # fmt: skip
 
 
@@ -116,7 +114,7 @@ def _over_thresholds(target: np.ndarray, draft: np.ndarray, cut: float) -> None:
     curves["every rule of the row"] = (_curve(target, draft, "maximum"), True)
     chart(
         figures.over_thresholds(THRESHOLDS, curves, cut), "any-curves", "The same for every threshold",
-        "At 0 everything is verified and nothing is bent. Above it the red lines show what each cut costs.",
+        "At 0 everything is verified and nothing is biased. Above 0 the red lines show the bias of each threshold.",
     )  # fmt: skip
 
 
@@ -188,9 +186,7 @@ def _curve(target: np.ndarray, draft: np.ndarray, kind: str) -> np.ndarray:
 
 def _table(target: np.ndarray, names: list[str], found: dict[str, Bias]) -> None:
     """What each rule looks at, what comes out under it and what an auditor makes of it, below what is due."""
-    scores = {kind.name: kind.sentence for kind in KINDS.values()} | {
-        RANDOM: "a coin that falls with chance t"
-    }
+    scores = {kind.name: kind.sentence for kind in KINDS.values()} | {RANDOM: "a coin with probability t"}
     rows = [_row("due", "", target, names, "", "", "")]
     for name, each in found.items():
         bends = each.total_variation > 1e-9
@@ -203,7 +199,6 @@ def _table(target: np.ndarray, names: list[str], found: dict[str, Bias]) -> None
     st.markdown("#### Every rule")
     st.dataframe(rows, hide_index=True, width="stretch")
     st.caption(
-        "An auditor needs: independent outputs after which a chi-square test notices, at the 1 % level with "
-        "power 90 %. A "
-        "server makes thousands of tokens a second, so no bias is small for long."
+        "An auditor needs: independent outputs until a chi-square test rejects, at the 1 % level with power 90 %. A "
+        "server generates thousands of tokens a second, so even a small bias is soon noticeable."
     )

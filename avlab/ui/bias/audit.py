@@ -15,14 +15,14 @@ FORMULAS = r"""
 $G = 2 \sum_i O_i \ln (O_i / E_i)$ over cells of first tokens, and over cells of the first two tokens. Cells expected
 fewer than five times are pooled, at most 200 remain; $G$ is divided by Williams' factor
 $1 + (\sum_i 1/p_i - 1) / (6 n (C - 1))$ and compared with $\chi^2$ of $C - 1$ degrees of freedom. Rejected: the smaller
-p-value, times the number of all tests of this audit, is below 0.01 at the end. Watching a p-value until it is small is
-no test: only the last one counts.
+p-value, times the number of all tests of this audit, is below 0.01 at the end. Only the last p-value counts:
+stopping as soon as one is small is no valid test.
 
-The noise floor is the total variation from its own law that a faithful sample shows on average,
+The noise floor is the mean total variation between a correct sample and its own distribution,
 $\tfrac12 \sum_i \sqrt{2 p_i (1 - p_i) / (\pi n)}$.
 
 Exact total variation, of the first token for one request: every token that the drafter knows is drafted, the rule says
-whether it is verified, and acceptance, correction and the target's own draw add up in closed form, as in part 1.
+whether it is verified, and accepted, recovered and directly sampled tokens add up in closed form, as in part 1.
 
 AUC: the chance that a score is higher on an accepted draft token than on a rejected one, over the first drafts of
 continuations whose drafts are all verified, so that no score chooses what it is judged on. Behind one prompt all first
@@ -39,8 +39,8 @@ def draw() -> None:
     """The part: choose rules and a prompt, watch p-values and total variation, read the verdicts."""
     show = lesson.head(
         "5 · On the real engine",
-        "Audit a sound and an unsound rule side by side, and watch how long chance can hide the difference.",
-        "The engine's own step samples from the target under every rule it can serve with; the UNSOUND rules, which "
+        "Audit a sound and an unsound rule side by side, and watch how many continuations tell them apart.",
+        "The engine's own step samples from the target under every rule it can serve with. The UNSOUND rules, which "
         "exist only in this audit, do not.",
     )
     left, middle, right = st.columns([4, 3, 2], vertical_alignment="bottom")
@@ -62,7 +62,7 @@ def draw() -> None:
     )  # fmt: skip
     newest = asked.newest(PART)
     if newest is not None and isinstance(newest.process, AuditProcess) and lesson.revealed(
-        f"audit-{newest.order}", "Which of these rules will the audit reject, with so few or so many continuations?",
+        f"audit-{newest.order}", "Which of these rules will the audit reject with this many continuations?",
         [*newest.process.rules, lesson.NONE], *_verdict(newest.process),
     ):  # fmt: skip
         show()
@@ -78,7 +78,7 @@ def _verdict(process: AuditProcess) -> tuple[list[str] | None, str]:
         return None, "There is a verdict when every rule has had all its continuations."
     rejected = [row["rule"] for row in audited if row["rejected"]]
     missed = [row["rule"] for row in audited if not row["sound"] and not row["rejected"]]
-    why = f"More continuations would be needed to notice {', '.join(missed)}." if missed else ""
+    why = f"More continuations are needed to notice {', '.join(missed)}." if missed else ""
     return rejected or [lesson.NONE], why
 
 
@@ -94,27 +94,27 @@ def _show(rows: list[dict[str, Any]]) -> None:
             figures.p_values([(r["label"], r["history"], r["sound"]) for r in rows], tests), "audit-p",
             "p-value, corrected",
             f"The smaller of a rule's p-values times the {tests} tests of this audit, 1 at most. A rule whose line "
-            "ends below the dotted one, 0.01, is rejected; chance does that in at most one of a hundred audits of "
-            "faithful samplers. It is watched here while it runs, which gives chance more occasions: before the end it "
-            "is no verdict. A sound rule's line wanders; an unsound one's falls for good.",
+            "ends below 0.01 (dotted) is rejected; a correct sampler is rejected in at most one of a hundred audits. "
+            "The line may cross 0.01 by chance while the audit runs: only its end counts. A sound rule's line wanders; "
+            "an unsound rule's keeps falling.",
         )  # fmt: skip
     with right:
         chart(
             figures.against_floor([(r["label"], r["history"], r["sound"]) for r in rows]), "audit-tv",
             "Total variation of the first token",
-            "Dashed is the noise floor, what a faithful sampler would show. Bias is what stays when the floor sinks.",
+            "Dashed: the noise floor of a correct sampler. Bias stays above it as the floor falls.",
         )  # fmt: skip
-    st.markdown("#### How well it ranks, and what it does")
+    st.markdown("#### Ranking and verdict of each rule")
     st.dataframe([_row(r) for r in rows], hide_index=True, width="stretch")
     st.caption(
         "AUC: how well the rule's score ranks acceptance. Exact TV: of the first token for one request, by drafting "
         f"every token that the drafter knows. Rejected: the smaller p-value times {tests} tests is below 0.01."
     )
-    st.markdown("**The score that ranks well may still not be used**")
+    st.markdown("**A score that ranks well can still be unsound**")
     st.dataframe(_ranking(rows[0]["ranking"]), hide_index=True, width="stretch")
     st.caption(
         f"Here: over {rows[0]['labelled']:,} first drafts behind sixteen prompts. Published: {PUBLISHED_IN}, over all "
-        "positions, with other models: neither figures nor their order are the same."
+        "positions, with other models: the figures and their order differ."
     )
 
 

@@ -17,7 +17,7 @@ RACES, TEXTS, LENGTH = 200_000, 4000, 100
 FAULTS = ("the draft's noise in the correction", "a trimmed position drawn again")
 FORMULAS = r"""
 Draws are races: token $x$ has noise $E_x \sim \mathrm{Exp}(1)$ and the smallest $E_x / q(x)$ wins, which happens with
-probability $q(x)$, at a value $m \sim \mathrm{Exp}(1)$. After a rejection the correction races again, with
+probability $q(x)$, at a value $m \sim \mathrm{Exp}(1)$. After a rejection the recovered token is raced again, with
 $r = (p-q)^+$ in place of $q$. With the *same* $E$ every rival of the refused token is known to have noise
 $E_y = q_y m + \mathrm{Exp}(1)$: in the second race it starts $a_y m$ late, $a_y = q_y / r_y$, and finishes at rate
 $r_y$. So it wins with chance
@@ -28,8 +28,8 @@ instead of $r_y / \sum_z r_z$, whichever token was refused; between two starts t
 draws by inverse transform in place of races, the same fault is the scene *noise in the correction* of part 3, exact as
 well.
 
-The repair: each draw (draft, acceptance, correction, coin) has noise of its own, keyed by the request's seed, the
-kind of draw and a counter that never repeats.
+The fix: each draw (draft, acceptance, recovered or bonus token, coin) has noise of its own, keyed by the request's
+seed, the kind of draw and a counter that never repeats.
 """
 
 
@@ -38,26 +38,26 @@ def draw() -> None:
     show = lesson.head(
         "4 · Noise used twice",
         "Choose a fault, then compare the same rule with fresh noise: nothing else differs.",
-        "A rule that looks at nothing forbidden can still bend the output, if the noise of one draw tells of another.",
+        "A rule that uses only the past can still bias the output, if two draws share noise.",
     )
     fault = st.segmented_control(
         "Fault", FAULTS, default=FAULTS[0], key="fault", bind="query-params", label_visibility="collapsed"
     )
     options = ["it stays as due", "it comes out too often", "it comes out too rarely"]
     if fault == FAULTS[1]:
-        why = "The estimate of the step before knows what will be drawn."
+        why = (
+            "The estimate of the step before was made from the same noise, so it depends on the coming draw."
+        )
         asked = "A place that was trimmed is drawn again with the same noise. What happens to token a?"
         if lesson.revealed("redrawn", asked, options, options[1:2], why):
             show()
             _redrawn()
     else:
         why = (
-            "The refused token was first, so each rival's noise is known to be larger by the same extra, relative to "
-            "its q. The correction that is likelier next to its q feels that extra least, and wins more than its share."
+            "The rejected token won the first race, so every other token's noise E/q is larger than the winner's. That "
+            "delay is smallest for tokens with a large residual relative to q, so they win too often."
         )
-        asked = (
-            "The correction races with the noise that drew the refused draft token. What happens to token a?"
-        )
+        asked = "The recovered token is raced with the rejected draft token's noise. What happens to token a?"
         if lesson.revealed("correction", asked, options, options[1:2], why):
             show()
             _correction()
@@ -94,8 +94,8 @@ def _correction() -> None:
     with right:
         st.markdown("#### Where it was real")
         st.markdown(
-            "vLLM until pull request **#54282**: draft and correction of a request shared one noise tensor. A public "
-            "report measured 63.0 % where 60.0 % was due; another a chi-square of 1,585 against a limit of 70."
+            "vLLM until pull request **#54282**: a request's draft and recovered token shared one noise tensor. A "
+            "public report measured 63.0 % instead of 60.0 %; another a chi-square of 1,585 against a limit of 70."
         )
         _test("fresh noise", fresh)
         _test("the draft's noise again", shared)
@@ -128,17 +128,16 @@ def _redrawn() -> None:
             figures.by_place(
                 [("noise keyed by position", again, False), ("fresh noise", fresh, True)], 0.5, settles
             ),
-            "places", "Share of a, place by place, exactly",
-            "Target (½, ½); the drafter says a with 0.9 after a and with ½ after b; three draft positions. Three "
-            "drafts are verified, or none, by the step before's largest probability at the last slot. The first places "
-            f"that are bent overshoot, place {again.argmax() + 1} at {again.max():.4f}; dotted is {settles:.4f}, where "
-            "a long text settles.",
+            "places", "Share of a at each place of the text, exactly",
+            "Target (½, ½); the drafter gives a 0.9 after a and ½ after b; three draft positions. All three drafts are "
+            "verified, or none, by the maximum at the last slot of the step before. The bias first overshoots, to "
+            f"{again.max():.4f} at place {again.argmax() + 1}, and settles at {settles:.4f} (dotted).",
         )  # fmt: skip
     with right:
         st.markdown("#### Where it was real")
         st.markdown(
             "vLLM **0.32** keyed draft noise by request seed and position in the text; **0.33** mixes the draft "
-            f"column in. Here long texts settle at {settles:.4f} where ½ is due."
+            f"column in. Here long texts settle at {settles:.4f} instead of ½."
         )
         seed = st.number_input("Seed", 0, 10**6, 0, key="long-seed", bind="query-params")
         for name, (share, error) in zip(
@@ -146,6 +145,6 @@ def _redrawn() -> None:
         ):
             st.metric(f"Long run, {name}", f"{share:.4f} ± {formats.number(error, 4)}")
         st.caption(
-            f"{TEXTS:,} sampled texts of {LENGTH} tokens, the first {reused_noise.SETTLED} left out; the error is one "
-            "standard error over texts. The drawn-token rule one step late (part 3) even returns (0.4, 0.6)."
+            f"{TEXTS:,} sampled texts of {LENGTH} tokens, without the first {reused_noise.SETTLED}; ± one standard "
+            "error over texts. The drawn-token rule one step late (part 3) even gives (0.4, 0.6)."
         )

@@ -20,9 +20,9 @@ $$B^* = \arg\max_B \frac{m + \sum \text{of the } B \text{ largest } S}{\text{cos
 
 with $m$ requests that emit a token anyway; it goes to the slots with the largest survivals, equals by depth, then by
 request. With convex cost the objective has one peak, so whether a slot is admitted depends on larger survivals only.
-Otherwise a later estimate, which knows an earlier draw, can move $B^*$ across that very slot.
+Otherwise a later estimate, which depends on an earlier draw, can decide whether that draw is verified.
 
-Every draw of both steps is enumerated; what two steps leave short is completed by the target itself.
+Every draw of both steps is enumerated; tokens that two steps did not reach are sampled by the target itself.
 """
 
 
@@ -30,9 +30,8 @@ def draw() -> None:
     """The part: a scene, its rows, what comes out under each of its rules."""
     show = lesson.head(
         "3 · Several positions, two steps",
-        "Open one scene after the other and say, before you look, which rule keeps the target.",
-        "Each way of letting a draw decide on its own verification can bend the output, and each has a repair that "
-        "is exact.",
+        "Open each scene and predict which rules keep the target's distribution before you look.",
+        "Whenever a draw influences its own verification, the output can be biased; each case has an exact fix.",
     )
     name = st.selectbox("Scene", [*SCENES, OWN], key="scene", bind="query-params")
     scene = _own() if name == OWN else SCENES[name or next(iter(SCENES))]()
@@ -42,9 +41,9 @@ def draw() -> None:
     st.dataframe(rows, hide_index=True, width="content")
     if scenes.work_of(scene) > LARGEST_SCENE:
         st.warning(
-            f"{scenes.work_of(scene):,} drafts would have to be enumerated for each rule; up to "
-            f"{LARGEST_SCENE:,} are. Each rule is sampled instead, {DRAWS:,} times: a total variation about "
-            "the dashed noise floor means nothing, and a small bias may be missed."
+            f"Each rule would need {scenes.work_of(scene):,} drafts; up to {LARGEST_SCENE:,} are enumerated. Each rule "
+            f"is sampled {DRAWS:,} times instead: a total variation near the dashed noise floor means nothing, and a "
+            "small bias may be missed."
         )
         found = _sampled(scene, name or "")
     else:
@@ -74,8 +73,9 @@ def _own() -> Scene:
     seed = below[2].number_input("Seed", 0, 10**6, 0, key="own-seed", bind="query-params")
     ties = below[3].toggle(
         "Ties", key="own-ties", bind="query-params",
-        help="After a the drafter is certain, and every request starts behind the last token: slots of a request tie "
-        "where a is drawn, and first slots of two requests always. Chance among them matters from two requests on.",
+        help="After a the drafter is certain, and every request starts behind the last token: a request's slots tie "
+        "where a is drawn, and the first slots of two requests always tie. Random tie-breaking matters with two "
+        "requests.",
     )  # fmt: skip
     return own_scene(V, K, requests, length, sharp, int(seed), cut, ties)
 
@@ -124,7 +124,7 @@ def _charts(scene: Scene, found: list[Outcome]) -> None:
             ),
             "scene-token", f"The {of}",
             "Grey is what is due; green rules are sound, red ones are not."
-            + ("" if len(found) <= 4 else " The two rules that bend most are drawn."),
+            + ("" if len(found) <= 4 else " Shown: the two rules with most bias."),
         )  # fmt: skip
     draws = found[0].draws
     floor = noise_floor(found[0].due, draws) if draws else 0.0
@@ -133,7 +133,7 @@ def _charts(scene: Scene, found: list[Outcome]) -> None:
             figures.variations([(e.arm.name, e.total_variation, e.arm.sound) for e in found], floor),
             "scene-variation", "How far from the target",
             f"Total variation over {scene.length * requests} output tokens together. "
-            + (f"Dashed: the noise floor of {draws:,} draws, {floor:.4f}, as of a faithful sampler. " if draws else "")
+            + (f"Dashed: {floor:.4f}, the noise floor of a correct sampler with {draws:,} draws. " if draws else "")
             + "; ".join(
                 f"{e.arm.name}: an auditor needs {lesson.needs(e.sample_size)}"
                 for e in found
@@ -151,7 +151,7 @@ def _charts(scene: Scene, found: list[Outcome]) -> None:
 
 def _which_outputs(count: int, requests: int) -> str:
     """What the bars of all tokens together are, of so many different outputs."""
-    said = "Each bar is one whole output" + ("; requests are parted by a stroke." if requests > 1 else ".")
+    said = "Each bar is one whole output" + ("; a stroke separates requests." if requests > 1 else ".")
     if count <= figures.MOST_CELLS:
         return said
-    return f"{said} Drawn are the {figures.MOST_CELLS} of {count:,} outputs whose share changes most."
+    return f"{said} Shown: the {figures.MOST_CELLS} of {count:,} outputs whose share changes most."

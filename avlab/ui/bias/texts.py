@@ -21,7 +21,7 @@ log-probability $\ln p_i(x_i)$, entropy $H_i = -\sum_y p_i(y) \ln p_i(y)$, each 
 
 If $x_i$ is drawn from $p_i$, the expectation of $\ln p_i(x_i)$ is $-H_i$, whatever came before. So
 $\sum_i \left( \ln p_i(x_i) + H_i \right)$ is a martingale and the average of $\ln p_i(x_i) + H_i$ is 0 up to noise: the
-text itself says whether it was sampled from the target, and no second text is needed.
+text itself shows whether it was sampled from the target; no second text is needed.
 
 Repetition: the share of runs of four tokens that came before in the same answer.
 
@@ -34,9 +34,9 @@ def draw() -> None:
     """The part: two rules and a workload; measures with intervals, differences, and texts side by side."""
     show = lesson.head(
         "6 · What it does to text",
-        "Write the same answers under both rules, then raise or lower the threshold and see which measures notice.",
-        "The drawn-token rule writes text that the target finds likelier than its own; log-probability plus entropy "
-        "is 0 for a faithful sampler, so that one text alone gives an unfaithful one away.",
+        "Generate the same answers under both rules, then change the threshold and see which measures differ.",
+        "Under the drawn-token rule the text is likelier than the target's own. Log-probability plus entropy is 0 for "
+        "a correct sampler, so one text alone shows the bias.",
     )
     columns = st.columns([2, 2, 2, 2, 2])
     sound = columns[0].selectbox("Sound rule", SOUND, key="text-sound", bind="query-params")
@@ -86,10 +86,10 @@ def _show(rows: list[dict[str, Any]]) -> None:
         "text-measures", "What the target says of the texts",
         f"{rows[0]['requests']} answers under each rule, "
         + " and ".join(f"{row['tokens']:,}" for row in rows)
-        + " tokens; 95 % intervals. The third panel is the one that needs no comparison: dashed is 0.",
+        + " tokens; 95 % intervals. The third panel needs no comparison: a correct sampler has 0 (dashed).",
     )  # fmt: skip
     if len(rows) > 1:
-        st.markdown(f"#### {rows[1]['label']} less {rows[0]['label']}")
+        st.markdown(f"#### {rows[1]['label']} minus {rows[0]['label']}")
         st.dataframe(
             [_difference(name, rows[1]["difference"][name]) for name in MEASURES],
             hide_index=True,

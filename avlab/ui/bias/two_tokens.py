@@ -16,7 +16,8 @@ TICK_SECONDS = 0.7
 MOST_DRAWS = 500_000
 FORMULAS = r"""
 A draft token $x$ is drawn from $q$. If it is verified, it is kept with probability $\min(1, p(x)/q(x))$; otherwise the
-target draws the correction from $(p-q)^+ / \sum_y (p(y)-q(y))^+$. If it is not verified, the target draws from $p$.
+target samples a recovered token from $(p-q)^+ / \sum_y (p(y)-q(y))^+$. If it is not verified, the target
+samples from $p$.
 
 With $v(x)$ the chance that draft $x$ is verified, the output is
 
@@ -32,9 +33,9 @@ def draw() -> None:
     """The part: sliders, exact bars under both rules, the tree of paths, and draws."""
     show = lesson.head(
         "1 · Two tokens",
-        "Move the threshold past the draft's probabilities and watch the red bars leave the grey ones; then choose the "
-        "greedy draft.",
-        "Looking at the drawn token's probability can bend the output; looking at the largest probability, which is "
+        "Move the threshold past the draft's probabilities and compare the red bars with the grey ones. Then turn on "
+        "the greedy draft.",
+        "A rule that uses the drawn token's probability can bias the output. One that uses the row's maximum, which is "
         "known before the draw, never does.",
     )
     columns = st.columns(4)
@@ -96,13 +97,13 @@ def _why(drawn: Bias) -> str:
     p, o = drawn.target[0], drawn.output[0]
     if drawn.draft.max() == 1:
         return (
-            "A greedy draft has only one token to draw, so its probability, 1, is known before the draw: even the "
+            "A greedy draft can only be one token, so its probability, 1, is known before the draw: here the "
             "drawn-token rule is a rule of the row, and sound."
         )
     if drawn.target.max() == 1:
         return (
-            "The target is certain here: whatever is drafted and verified, only its one token can come out, accepted, "
-            "as a correction or as the target's own draw. No rule can bend that."
+            "The target is certain here: only its one token can come out, whether accepted, recovered or sampled by "
+            "the target itself. No rule can change that."
         )
     if abs(o - p) < 1e-9:
         return "With these numbers both rules verify the same drafts, or none: the output is the target's."
@@ -148,8 +149,8 @@ def _draws(target: np.ndarray, draft: np.ndarray, t: float, drawn: Bias, maximum
                 float(target[0]), "a",
             ),
             "two-draws", f"After {kept['n'][-1] if kept['n'] else 0:,} draws",
-            "Every draw is a draft token, a decision, an acceptance and perhaps a correction, with fresh noise. What "
-            "few draws cannot tell apart, many can.",
+            "Every draw samples a draft token, decides, accepts or rejects, and samples a recovered token where "
+            "needed, with fresh noise. A few draws cannot tell the rules apart; many can.",
         )  # fmt: skip
 
     st.fragment(tick, run_every=TICK_SECONDS if running else None)()

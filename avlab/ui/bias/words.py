@@ -5,41 +5,41 @@ from collections.abc import Iterable
 import streamlit as st
 
 OPENING = (
-    "A cheap model, the **drafter**, proposes tokens, and the **target** verifies them: it keeps each or replaces it, "
-    "so that the text is distributed exactly as if the target had written alone. Verifying costs time, so a rule "
-    "**trims**: it leaves those drafts out that would probably be refused, and there the target draws by itself. This "
-    "page shows which rules keep the target's distribution, which bend it, and how many outputs it takes to notice."
+    "A cheap model, the **drafter**, proposes tokens; the **target** verifies them. It keeps or replaces each one, so "
+    "that the text is distributed exactly as if the target had generated it alone. Verifying costs time, so a rule "
+    "**trims** drafts that would probably be rejected, and the target samples there itself. This page shows which "
+    "rules keep the target's distribution, which bias it, and how many outputs it takes to notice."
 )
 WORDS = {
-    "draft": "a token that the drafter proposes, drawn from its distribution q, the draft *row*; or several in a row, "
-    "one for each *position*.",
-    "target": "the model whose distribution p is to be kept.",
-    "verify": "to have the target look at a draft token: it is kept with probability min(1, p/q), and otherwise "
-    "refused, and a *correction* drawn in its place.",
-    "trim": "not to verify a draft token; the target then draws the next token from p.",
+    "draft": "a token that the drafter proposes, sampled from its distribution q (draft_probs, the draft *row*); or "
+    "several in sequence, one for each *position*.",
+    "target": "the model whose distribution p must be kept.",
+    "verify": "let the target judge a draft token: it is accepted with probability min(1, p/q). After a rejection a "
+    "*recovered token* is sampled from the residual distribution (p − q)⁺ in its place.",
+    "bonus token": "the target's own token after every verified draft token was accepted, sampled from p.",
+    "trim": "leave a draft token unverified; the target then samples the next token from p.",
     "rule": "what decides which draft tokens are verified.",
-    "rule of the row": "a rule that looks at the draft row, which is known before the draw, and not at the token that "
-    "was drawn from it.",
-    "sound": "said of a rule under which the output has the target's distribution, whatever p and q are; otherwise it "
-    "is UNSOUND.",
-    "total variation (TV)": "how far two distributions are apart: the most by which the chance of any event differs.",
-    "auditor": "somebody who sees only outputs, knows the target's distribution, and tests whether they fit.",
-    "noise floor": "the total variation that a faithful sample shows by chance, having so few outputs.",
+    "rule of the row": "a rule that uses the draft row, which is known before the draw, and not the token that was "
+    "drawn from it.",
+    "sound": "a rule is sound if the output has the target's distribution for every p and q; otherwise it is UNSOUND.",
+    "total variation (TV)": "the largest difference between two distributions in the probability of any event.",
+    "auditor": "someone who sees only outputs, knows the target's distribution, and tests the fit.",
+    "noise floor": "the total variation that a correct sampler shows by chance at this number of outputs.",
 }
 RULES = {
-    "adaptive": "as vLLM does: the budget by the estimates of the step before, its places by this step's; the "
-    "estimates are an online regression on the draft row's maximum.",
-    "adaptive:raw": "the same with the draft row's maximum probability itself as the estimate.",
-    "fixed": "the first so many draft positions are always verified.",
-    "maximum": "draft tokens are verified up to the first whose row has its largest probability below the threshold.",
+    "adaptive": "vLLM's rule: the budget follows from the estimates of the step before, the slots from this step's. "
+    "Estimates come from an online regression on the draft row's maximum.",
+    "adaptive:raw": "the same, with the draft row's maximum probability as the estimate.",
+    "fixed": "always verify the first k draft positions.",
+    "maximum": "verify up to the first draft token whose row has a maximum below the threshold.",
     "entropy": "the same with exp(−entropy) of the row.",
-    "margin": "the same with the row's largest probability less its second largest.",
-    "budget:earlier": "how many are verified follows from the maxima of the *step before*, under a cost at which one "
-    "draft token is as dear as all.",
-    "budget:same-step": "UNSOUND: the same from the maxima of *this* step, which know the tokens drawn before them.",
-    "drawn": "UNSOUND: the threshold is on the probability of the token that was drawn.",
-    "noise:correction": "UNSOUND: everything is verified, but the target's own token is drawn with the noise that drew "
-    "the draft.",
+    "margin": "the same with the row's largest probability minus its second largest.",
+    "budget:earlier": "the number of verified drafts follows from the maxima of the *step before*, under a cost at "
+    "which one draft token costs as much as all of them.",
+    "budget:same-step": "UNSOUND: the same from the maxima of *this* step, which depend on the tokens drawn before.",
+    "drawn": "UNSOUND: the threshold applies to the probability of the drawn token.",
+    "noise:correction": "UNSOUND: verify everything, but sample the recovered or bonus token with the uniform that "
+    "drew the draft.",
 }
 SHARPNESS = "How unequal the probabilities of a row are: flat at 0.2, nearly one token at 5."
 
