@@ -53,7 +53,7 @@ DEFINITIONS = {
     "interval is what the test does not refute",
     "planned 95 %": "Student's interval, for one look at the end of a number of rounds planned beforehand",
     "dominated": "another point is at least as good in throughput and interactivity, and better in one",
-    "verifying all": "what the target's pass would have cost more with every draft token in it, by the cost table",
+    "if all were verified": "what the target's pass with every draft token would have cost more, by the cost table",
 }
 
 STYLE = """
