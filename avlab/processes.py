@@ -17,7 +17,7 @@ import psutil
 from avlab.installation import IN_CHECKOUT, PROJECT, import_path
 from avlab.kinds import Config, other_python
 from avlab.vllm.serving_config import VllmConfig
-from avlab.wire.private import FOLDER_PREFIX, is_private
+from avlab.wire.sockets import FOLDER_PREFIX, is_private
 
 LOG_LINES = 40
 RUN_VARIABLE = "AVLAB_RUN"  # marks a worker and all that it starts

@@ -22,7 +22,7 @@ from avlab.store import queries, retention
 from avlab.store.database import Database
 from avlab.store.errors import StoreError
 from avlab.store.export import export_run, import_run
-from avlab.wire import messages as m
+from avlab.wire import commands
 
 FOLDER = Path(__file__).with_name("sample_runs")
 SECONDS = 45.0  # of drifting traffic under each of the policies
@@ -76,7 +76,7 @@ def drift(lab: Lab) -> str:
         while lab.supervisor.status().state != "serving" and not lab.supervisor.wait(0.2):
             pass
         lab.supervisor.wait(SECONDS)
-        lab.supervisor.send(m.SetPolicy(arm))
+        lab.supervisor.send(commands.SetPolicy(arm))
     lab.supervisor.wait()
     return run
 

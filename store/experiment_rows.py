@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from avlab.wire.messages import Experiment
+from avlab.wire.commands import Experiment
 
 
 class RecordedPlan(Experiment, frozen=True, kw_only=True, tag_field=None, tag=False):

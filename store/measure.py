@@ -9,7 +9,8 @@ import numpy as np
 from avlab.store.ids import new_run_id
 from avlab.store.recorder import Recorder
 from avlab.wire import draft_rows
-from avlab.wire.messages import Drafts, Envelope, Hello, decode_frame, encode
+from avlab.wire.codec import Envelope, decode_frame, encode
+from avlab.wire.frames import Drafts, Hello
 
 K, REQUESTS = 7, 64
 

@@ -5,7 +5,7 @@ import msgspec
 
 from avlab.store.plain import plain
 from avlab.store.runs import rows
-from avlab.wire.messages import Tokens
+from avlab.wire.frames import Tokens
 
 
 def generations(con: duckdb.DuckDBPyConnection, run: str) -> list[dict]:

@@ -37,7 +37,7 @@ from avlab.store.traces import (
     steps_since,
 )
 from avlab.store.watching import engine_samples_since, watched
-from avlab.wire.messages import HEADLINE
+from avlab.wire.frames import HEADLINE
 
 __all__ = [
     "HEADLINE",

@@ -16,7 +16,8 @@ from avlab.errors import cause
 from avlab.store.database import LAST_STATE, Database, append_event
 from avlab.store.errors import RecorderError
 from avlab.store.rows import event_row, rows_of
-from avlab.wire.messages import UNNUMBERED, Bye, Envelope, Hello
+from avlab.wire.codec import UNNUMBERED, Envelope
+from avlab.wire.frames import Bye, Hello
 
 FLUSH_SECONDS = 1.0  # chosen here: see BATCH_SECONDS in avlab/workers/inbox.py
 FLUSH_ROWS = 65_536  # chosen here: about half a row group

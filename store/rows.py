@@ -6,13 +6,12 @@ import msgspec
 import pyarrow as pa
 
 from avlab.store.tables import arrow_schema
-from avlab.wire import draft_rows
-from avlab.wire import messages as m
+from avlab.wire import draft_rows, frames, message
 
 _SCHEMAS: dict[str, pa.Schema] = {}
 
 
-def rows_of(frame: m.Frame, sequence: int, wall: float, keep_text: bool) -> dict[str, pa.Table]:
+def rows_of(frame: frames.Frame, sequence: int, wall: float, keep_text: bool) -> dict[str, pa.Table]:
     """The rows that a frame adds, by table, without their `run`. NaN becomes null.
 
     sequence: the frame's number, by which a cost profile is known. wall: seconds since the epoch, for events.
@@ -20,45 +19,45 @@ def rows_of(frame: m.Frame, sequence: int, wall: float, keep_text: bool) -> dict
     Raises ValueError (or a subclass) for a frame whose columns do not fit each other or the table.
     """
     match frame:
-        case m.Steps(steps):
+        case frames.Steps(steps):
             return {"steps": _table("steps", map(msgspec.structs.astuple, steps))}
-        case m.Drafts(slots, batch):
+        case frames.Drafts(slots, batch):
             return {"drafts": draft_rows.unpack(batch, slots)}
-        case m.Calibration():
+        case frames.Calibration():
             return {"calibration": _calibration(frame)}
-        case m.RequestDone():
+        case frames.RequestDone():
             return {"requests": _table("requests", [_fields("requests", frame)])}
-        case m.EngineSample():
+        case frames.EngineSample():
             return {"engine_samples": _table("engine_samples", [_fields("engine_samples", frame)])}
-        case m.Refit():
+        case frames.Refit():
             return {"coefficients": _table("coefficients", _coefficients(frame))}
-        case m.Block():
+        case frames.Block():
             return {"blocks": _table("blocks", [_fields("blocks", frame)])}
-        case m.Heartbeat():
+        case frames.Heartbeat():
             return {"heartbeats": _table("heartbeats", [_fields("heartbeats", frame)])}
-        case m.Event(level, kind, text, time, step):
+        case frames.Event(level, kind, text, time, step):
             return {"events": _table("events", [("worker", level, kind, text, time, step, wall)])}
-        case m.ExperimentBegun(plan, time, step):
+        case frames.ExperimentBegun(plan, time, step):
             values = msgspec.structs.asdict(plan) | {"time": time, "step": step}
             values["arms"] = msgspec.json.encode(plan.arms).decode()
             names = _schema("experiments").names
             return {"experiments": _table("experiments", [[values[name] for name in names]])}
-        case m.RoundDone():
+        case frames.RoundDone():
             return {"rounds": _table("rounds", [_fields("rounds", frame)])}
-        case m.BlockRequests(block, request, tokens, seconds):
+        case frames.BlockRequests(block, request, tokens, seconds):
             got = zip(request, tokens, seconds, strict=True)
             return {"block_requests": _table("block_requests", [(block, *row) for row in got])}
-        case m.CostProfile():
+        case frames.CostProfile():
             return _costs(frame, sequence)
-        case m.Tokens():
+        case frames.Tokens():
             detail = msgspec.json.encode(frame).decode()
             rows = [(frame.request, frame.step, detail)] if keep_text else []
             return {"tokens": _table("tokens", rows)}
-        case m.Hello():
+        case frames.Hello():
             values = msgspec.structs.asdict(frame)
             values |= {name: msgspec.json.encode(values[name]).decode() for name in ("config", "machine")}
             return {"runs": _table("runs", [[values[name] for name in _schema("runs").names]])}
-        case m.Bye(reason, complete, time):
+        case frames.Bye(reason, complete, time):
             state = "finished" if complete else "stopped" if reason == "stopped" else "failed"
             level = "error" if state == "failed" else "info"
             return {"events": _table("events", [("lab", level, state, reason, time, None, wall)])}
@@ -85,17 +84,17 @@ def _table(table: str, rows: Iterable) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def _fields(table: str, frame: m.Message) -> list:
+def _fields(table: str, frame: message.Message) -> list:
     return [getattr(frame, name) for name in _schema(table).names]
 
 
-def _coefficients(frame: m.Refit) -> list[tuple]:
+def _coefficients(frame: frames.Refit) -> list[tuple]:
     head = (frame.arm, frame.block, frame.refit, frame.step, frame.time)
     vectors = zip(frame.intercepts, frame.counts, frame.positives, strict=True)
     return [(*head, k, frame.slope, *values) for k, values in enumerate(vectors)]
 
 
-def _calibration(frame: m.Calibration) -> pa.Table:
+def _calibration(frame: frames.Calibration) -> pa.Table:
     schema = _schema("calibration")
     values = [getattr(frame, name) for name in schema.names]
     rows = len(frame.bin)
@@ -104,7 +103,7 @@ def _calibration(frame: m.Calibration) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def _costs(frame: m.CostProfile, sequence: int) -> dict[str, pa.Table]:
+def _costs(frame: frames.CostProfile, sequence: int) -> dict[str, pa.Table]:
     head = (sequence, frame.source, frame.cost_hash)
     samples: list[tuple] = [
         (*head, "draft", requests, ms, depth) for requests, depth, ms in frame.draft_samples

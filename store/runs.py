@@ -8,7 +8,7 @@ from avlab.policies.arm import load_of, unlabelled
 from avlab.store.database import LAST_STATE
 from avlab.store.errors import UnknownRun
 from avlab.store.plain import plain
-from avlab.wire.messages import HEADLINE
+from avlab.wire.frames import HEADLINE
 
 # by how requests ended: those served to their end, those that nobody could serve, those that a run's end cut off
 ENDINGS = """count(*) FILTER (finish IN ('end', 'length')) AS requests,

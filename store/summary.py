@@ -11,7 +11,7 @@ from avlab.store.plain import plain
 from avlab.store.runs import ENDINGS, UNHELD, blocks, describe, rows
 from avlab.store.traces import events_since
 from avlab.store.watching import watched
-from avlab.wire.messages import HEADLINE
+from avlab.wire.frames import HEADLINE
 
 LEDGER = ("draft", "verify", "sample", "decide", "report", "idle")
 

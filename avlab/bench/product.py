@@ -16,7 +16,7 @@ from avlab.config import RunConfig
 from avlab.lab.lab import Lab
 from avlab.lab.supervisor import WorkerError
 from avlab.store import queries
-from avlab.wire.messages import Experiment
+from avlab.wire.commands import Experiment
 
 DEPTH = "adaptive+depth+explore=0.001"  # the arm that is to match the best fixed length everywhere
 LEARNING = 6400  # request-steps that an adaptive arm of an A/B serves first, but at most 200 steps

@@ -13,7 +13,7 @@ from avlab.commands import terminal
 from avlab.config import RunConfig
 from avlab.experiments.answers import ABAnswer, FrontierAnswer, Objective
 from avlab.kinds import Config
-from avlab.wire.messages import Experiment
+from avlab.wire.commands import Experiment
 
 if TYPE_CHECKING:
     from avlab.lab.lab import Lab

@@ -11,7 +11,7 @@ from avlab.config import ConfigError, RunConfig
 from avlab.experiments.answers import FrontierAnswer, Objective
 from avlab.experiments.plan import DECIDED, FRONTIER_ARMS, FRONTIER_LOADS, notes
 from avlab.experiments.values import from_values, to_values
-from avlab.wire.messages import Experiment
+from avlab.wire.commands import Experiment
 
 if TYPE_CHECKING:
     from avlab.experiments.frontier_plan import Rest

@@ -17,7 +17,7 @@ from rich.table import Table
 from avlab.config import arrival_shown
 from avlab.diagnosis import exploration
 from avlab.formats import number
-from avlab.wire.messages import HEADLINE
+from avlab.wire.frames import HEADLINE
 
 WHOLE_ID, SHORT_ID, WIDE = 36, 8, 110  # characters of a run's id; of a terminal with room for whole ones
 PLAIN_SECONDS = 10.0  # between two lines of progress where standard error is no terminal

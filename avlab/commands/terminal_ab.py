@@ -11,7 +11,7 @@ from avlab.experiments.answers import ABAnswer, ArmSeen, Comparison, FrontierAns
 from avlab.experiments.words import LEDGER, block_length, errors_together, ratios_explained, rounds, verdict
 from avlab.formats import DASH, number
 from avlab.policies.arm import arm_of
-from avlab.wire.messages import Experiment
+from avlab.wire.commands import Experiment
 
 USERS = {
     "tokens_per_s": "tokens/s",

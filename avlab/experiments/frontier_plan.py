@@ -14,7 +14,7 @@ from avlab.config import ConfigError, RunConfig
 from avlab.experiments.plan import FRONTIER_ARMS, FRONTIER_LOADS, MOST_ROUNDS, make_plan
 from avlab.policies.arm import PolicyError, labels, unlabelled
 from avlab.store import queries
-from avlab.wire.messages import Experiment
+from avlab.wire.commands import Experiment
 
 MOST_CELLS = 200
 

@@ -11,7 +11,7 @@ from avlab.experiments.statistics import least_rounds
 from avlab.experiments.words import counted
 from avlab.policies.arm import PolicyError, arm_of, labels, load_of, unlabelled
 from avlab.vllm.serving_config import VllmConfig
-from avlab.wire.messages import Experiment
+from avlab.wire.commands import Experiment
 
 Served = TypeVar("Served", RunConfig, VllmConfig)
 

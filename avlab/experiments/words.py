@@ -6,7 +6,7 @@ from avlab.experiments.answers import (
     Standing,
 )
 from avlab.experiments.statistics import ALPHA, least_rounds
-from avlab.wire.messages import Experiment
+from avlab.wire.commands import Experiment
 
 LEDGER = {  # titles of what the ledger holds per 1,000 output tokens
     "prompt_ms": "prompts, ms",

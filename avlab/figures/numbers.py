@@ -7,7 +7,7 @@ import numpy as np
 
 from avlab.figures.base import Columns
 from avlab.speculation.saving import saved_ms
-from avlab.wire.messages import HEADLINE
+from avlab.wire.frames import HEADLINE
 
 SUMS = (
     "steps", "seconds", "tokens", "emitting", "scheduled", "admitted", "accepted", "labelled", "explored",

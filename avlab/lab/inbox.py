@@ -11,9 +11,8 @@ from typing import Protocol
 import zmq
 
 from avlab.errors import cause
-from avlab.wire import messages as m
-from avlab.wire.link import Bell, open_socket
-from avlab.wire.private import LinkError
+from avlab.wire import codec, commands, frames
+from avlab.wire.sockets import Bell, LinkError, open_socket
 
 BATCH_SECONDS = 1.0  # chosen here: pages look once a second, and a commit may hold the worker up for ten ms
 PING_SECONDS = 1.0
@@ -24,7 +23,7 @@ RESEND_SECONDS = 0.5
 class Recorder(Protocol):
     """What records frames: `avlab.store.recorder.Recorder` does. Errors it raises are sentences."""
 
-    def record(self, envelope: m.Envelope) -> None: ...
+    def record(self, envelope: codec.Envelope) -> None: ...
     def flush(self) -> dict[str, int]: ...
     def end(self, run: str, reason: str) -> None: ...
 
@@ -43,7 +42,7 @@ class Inbox:
         address: str,
         run: str,
         recorder: Recorder,
-        on_frame: Callable[[m.Frame], None] = lambda frame: None,
+        on_frame: Callable[[frames.Frame], None] = lambda frame: None,
         on_failure: Callable[[str], None] = lambda sentence: None,
         received: int = -1,
     ):
@@ -51,8 +50,8 @@ class Inbox:
         self.heard: float | None = None  # monotonic, of the last frame
         self.failure = ""
         self._recorder, self._on_frame, self._on_failure = recorder, on_frame, on_failure
-        self._commands: deque[m.Command] = deque()
-        self._waiting: deque[m.Envelope] = deque()
+        self._commands: deque[commands.Command] = deque()
+        self._waiting: deque[codec.Envelope] = deque()
         self._closing = threading.Event()
         self._received_all = threading.Event()
         self._asked = 0.0
@@ -69,7 +68,7 @@ class Inbox:
         self._recording.start()  # the receiving thread ends with it
         self._receiving.start()
 
-    def send(self, command: m.Command) -> None:
+    def send(self, command: commands.Command) -> None:
         """Pass a command to the worker; returns at once."""
         self._commands.append(command)
         self._bell.ring()
@@ -113,12 +112,12 @@ class Inbox:
             poller.register(self._wire, zmq.POLLIN if room else 0)
             closing = self._closing.is_set()
             poller.poll(100 if closing else int(1000 * PING_SECONDS / 4))
-            self._bell.hush()
+            self._bell.drain()
             came = room and self._take()
             if time.monotonic() - pinged >= PING_SECONDS:
                 pinged = time.monotonic()
                 if not self._commands:  # what cannot be sent waits once, not once a second
-                    self._commands.append(m.Acknowledge(self.committed))
+                    self._commands.append(commands.Acknowledge(self.committed))
             self._send()
             if closing and not came and (room or self.failure):
                 return
@@ -128,15 +127,15 @@ class Inbox:
         came = False
         while len(self._waiting) < WAITING_FRAMES:
             try:
-                envelope = m.decode_frame(self._wire.recv(zmq.NOBLOCK))
+                envelope = codec.decode_frame(self._wire.recv(zmq.NOBLOCK))
             except zmq.Again:
                 break
-            except m.MessageError as error:
+            except codec.MessageError as error:
                 self._fail(str(error))
                 continue
             came = True
             self.heard = time.monotonic()
-            if envelope.run == self.run and envelope.sequence == m.UNNUMBERED:
+            if envelope.run == self.run and envelope.sequence == codec.UNNUMBERED:
                 self._on_frame(envelope.frame)
                 continue
             if envelope.run != self.run or envelope.sequence <= self.received:
@@ -144,7 +143,7 @@ class Inbox:
             if envelope.sequence > self.received + 1:
                 if self.heard - self._asked > RESEND_SECONDS:
                     self._asked = self.heard
-                    self._commands.append(m.Resend(self.received))
+                    self._commands.append(commands.Resend(self.received))
                 continue
             self.received = envelope.sequence
             self._waiting.append(envelope)
@@ -154,7 +153,7 @@ class Inbox:
     def _send(self) -> None:
         with contextlib.suppress(zmq.Again):  # no worker yet, or it is slow: the next round tries again
             while self._commands:
-                self._wire.send(m.encode(self._commands[0]), zmq.NOBLOCK)
+                self._wire.send(codec.encode(self._commands[0]), zmq.NOBLOCK)
                 self._commands.popleft()
 
     # ---- the recording thread ------------------------------------------------------------------------------
@@ -177,7 +176,7 @@ class Inbox:
                 continue
             if committed > self.committed:
                 self.committed = committed
-                self._commands.append(m.Acknowledge(committed))
+                self._commands.append(commands.Acknowledge(committed))
                 self._bell.ring()
             if last and not self._waiting:
                 return

@@ -35,7 +35,7 @@ from avlab.store.export import export_run
 from avlab.store.ids import new_run_id
 from avlab.store.recorder import Recorder
 from avlab.vllm.attach_config import AttachConfig
-from avlab.wire import messages as m
+from avlab.wire import commands, frames
 
 PATIENCE = 2.0  # seconds to wait for a reader that has the file open for a moment
 CHANGE_SECONDS = 3.0  # that a change waits for the worker's answer: a step, or one with a long prompt
@@ -55,14 +55,14 @@ class Lab:
     def __init__(
         self,
         path: str | Path,
-        on_frame: Callable[[m.Frame], None] = lambda frame: None,
+        on_frame: Callable[[frames.Frame], None] = lambda frame: None,
         command: Sequence[str] = REFERENCE,
         hospitable: bool = True,
     ):
         self.notes: list[str] = []
         self.tally, self.tape = Tally(), Tape()  # of the last run that was started
         self._turn = threading.Lock()  # held while a run takes the place of the one before
-        self._plan: m.Experiment | None = None  # of the last run
+        self._plan: commands.Experiment | None = None  # of the last run
         # workload and arrival in force; "" for those that a plan changes, or nobody knows
         self.traffic = ("", "")
         self._changing, self._answered, self._refusal = threading.Lock(), threading.Event(), ""
@@ -79,14 +79,19 @@ class Lab:
             raise
 
     def run(
-        self, config: Config | dict, experiment: m.Experiment | dict | None = None, kind: str = RunConfig.kind
+        self,
+        config: Config | dict,
+        experiment: commands.Experiment | dict | None = None,
+        kind: str = RunConfig.kind,
     ) -> str:
         """Start a run and return its id at once. Raises ConfigError or WorkerError.
 
         experiment: the plan of the A/B that the run is for (`experiments.plan` makes both). kind: of worker, where
         config is plain values.
         """
-        plan = msgspec.convert(experiment, m.Experiment) if isinstance(experiment, dict) else experiment
+        plan = (
+            msgspec.convert(experiment, commands.Experiment) if isinstance(experiment, dict) else experiment
+        )
         checked = make_config(config, kind) if isinstance(config, dict) else config
         run, tally = new_run_id(), Tally()
         with self._turn:  # where the start is refused, what is known of the run before stays
@@ -125,7 +130,7 @@ class Lab:
 
     def window(self, steps: int, teach: bool = False) -> str:
         """Ask for a window of full verification; the run it is of. Raises WorkerError where that cannot be now."""
-        self.change(m.Window(steps, teach))
+        self.change(commands.Window(steps, teach))
         return self.supervisor.status().run or ""
 
     @property
@@ -133,7 +138,7 @@ class Lab:
         """Whether the worker carries out an A/B or a frontier."""
         return self._plan is not None and self.supervisor.status().alive
 
-    def change(self, command: m.SetPolicy | m.SetWorkload | m.Window) -> None:
+    def change(self, command: commands.SetPolicy | commands.SetWorkload | commands.Window) -> None:
         """Have the worker serve otherwise from its next step on. Raises WorkerError where it cannot or will not.
 
         Waits a moment for its answer; a worker that says nothing meanwhile does it later, or refuses it in the run's
@@ -150,10 +155,10 @@ class Lab:
                 raise WorkerError(self._refusal)
             if not heard and not self.supervisor.status().alive:
                 raise WorkerError(ENDED)
-            if isinstance(command, m.SetWorkload):
+            if isinstance(command, commands.SetWorkload):
                 self.traffic = (command.workload, command.arrival)
 
-    def generate(self, command: m.Generate) -> None:
+    def generate(self, command: commands.Generate) -> None:
         """Ask for a prompt to be served alone; `tape` follows it. Raises WorkerError where that cannot be now."""
         if self.comparing:
             raise WorkerError(COMPARING)
@@ -187,10 +192,14 @@ class Lab:
         with self.database.cursor() as con:
             return analyse_frontier(con, queries.find_run(con, run), slo)
 
-    def plan_frontier(self, config: RunConfig | dict, experiment: m.Experiment | dict) -> frontier_plan.Rest:
+    def plan_frontier(
+        self, config: RunConfig | dict, experiment: commands.Experiment | dict
+    ) -> frontier_plan.Rest:
         """What earlier runs leave to be done of a frontier."""
         checked = config if isinstance(config, RunConfig) else RunConfig.make(config)
-        plan = msgspec.convert(experiment, m.Experiment) if isinstance(experiment, dict) else experiment
+        plan = (
+            msgspec.convert(experiment, commands.Experiment) if isinstance(experiment, dict) else experiment
+        )
         with self.database.cursor() as con:
             return frontier_plan.rest_of(con, checked, plan)
 
@@ -260,23 +269,23 @@ class Lab:
             self.notes.append(str(error))
             return None
 
-    def _hear(self, frame: m.Frame) -> None:
+    def _hear(self, frame: frames.Frame) -> None:
         """Note the answer to a change: a block begins, or an event refuses it."""
         match frame:
-            case m.Event(level="warning", kind=kind, text=text) if kind in REFUSALS:
+            case frames.Event(level="warning", kind=kind, text=text) if kind in REFUSALS:
                 self._refusal = text
                 self._answered.set()
-            case m.Block():
+            case frames.Block():
                 self._answered.set()
 
-    def _frame(self, frame: m.Frame, tally: Tally) -> None:
+    def _frame(self, frame: frames.Frame, tally: Tally) -> None:
         tally.add(frame)
         self.tape.add(frame)
         self._hear(frame)
         self._on_frame(frame)
 
 
-def _traffic(config: Config, plan: m.Experiment | None) -> tuple[str, str]:
+def _traffic(config: Config, plan: commands.Experiment | None) -> tuple[str, str]:
     if isinstance(config, AttachConfig) or (plan is not None and any(map(load_of, plan.arms))):
         return "", ""
     return config.workload, config.arrival_pattern or ""

@@ -19,8 +19,7 @@ from typing import Any
 import zmq
 
 from avlab.errors import is_ours
-from avlab.wire.link import Bell, open_socket
-from avlab.wire.private import SOCKET_PATH_LIMIT, is_private
+from avlab.wire.sockets import SOCKET_PATH_LIMIT, Bell, is_private, open_socket
 
 VERSION = 1
 ANSWER_SECONDS = 5.0  # for a first sign of life
@@ -112,7 +111,7 @@ class Owner:
         try:
             while not self._closed:
                 poller.poll(1000)
-                self._bell.hush()
+                self._bell.drain()
                 self._take_questions()
                 self._send_answers()
             self._answers += [(asker, _refusal(CLOSED)) for asker in self._unanswered]

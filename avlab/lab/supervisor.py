@@ -19,9 +19,8 @@ from avlab.errors import CLOSED, FULL, cause, not_written, remedy
 from avlab.kinds import Config, command_of
 from avlab.lab.inbox import Inbox, Recorder
 from avlab.processes import RUN_VARIABLE, Trace, end_tree, members, recover, sweep, tail, worker_environment
-from avlab.wire import messages as m
-from avlab.wire.link import endpoint
-from avlab.wire.private import private_folder
+from avlab.wire import commands, frames
+from avlab.wire.sockets import endpoint, private_folder
 from avlab.workers.entry import COULD_NOT_START
 
 LATE_SECONDS = 3.0  # without a frame, after which a worker is shown as late
@@ -88,7 +87,7 @@ class Supervisor:
         self.recovered = recover(self._trace)
 
     def start(
-        self, config: Config, run: str, on_frame: Callable[[m.Frame], None] = lambda frame: None
+        self, config: Config, run: str, on_frame: Callable[[frames.Frame], None] = lambda frame: None
     ) -> None:
         """Start a worker on this configuration; returns at once. Raises WorkerError when one is running.
 
@@ -101,12 +100,12 @@ class Supervisor:
             command = self._command if config.kind == RunConfig.kind else command_of(config.kind)
             self._worker = _Worker(config, run, self._recorder, on_frame, command, self._trace)
 
-    def send(self, command: m.Command) -> None:
+    def send(self, command: commands.Command) -> None:
         """Pass a command to the worker; a Stop also ends one that still prepares. Raises WorkerError without one."""
         worker = self._worker
         if worker is None or worker.ended.is_set():
             raise WorkerError("No worker is running: start a run first.")
-        if isinstance(command, m.Stop):
+        if isinstance(command, commands.Stop):
             worker.ask_to_stop(command.drain)
         else:
             worker.inbox.send(command)
@@ -142,8 +141,8 @@ class _Worker:
         self.run, self._kind, self.ended = run, config.kind, threading.Event()
         self._recorder, self._on_frame, self._trace = recorder, on_frame, trace
         self._greeted = False
-        self._bye: m.Bye | None = None
-        self._beat: m.Heartbeat | None = None
+        self._bye: frames.Bye | None = None
+        self._beat: frames.Heartbeat | None = None
         self._steps = 0  # that have arrived
         self._error, self._ending, self._asked_to_stop = "", "", False
         self._fault = ""  # of the lab's own while it followed the worker
@@ -211,7 +210,7 @@ class _Worker:
 
     def ask_to_stop(self, drain: bool) -> None:
         self._asked_to_stop = True
-        self.inbox.send(m.Stop(drain))
+        self.inbox.send(commands.Stop(drain))
         if not self._greeted:  # still preparing, and not listening
             self._process.terminate()
 
@@ -228,14 +227,14 @@ class _Worker:
 
     # ---- called by the inbox's threads ---------------------------------------------------------------------
 
-    def _frame(self, frame: m.Frame) -> None:
-        if isinstance(frame, m.Heartbeat):
+    def _frame(self, frame: frames.Frame) -> None:
+        if isinstance(frame, frames.Heartbeat):
             self._beat = frame
-        elif isinstance(frame, m.Hello):
+        elif isinstance(frame, frames.Hello):
             self._greeted = True
-        elif isinstance(frame, m.Steps):
+        elif isinstance(frame, frames.Steps):
             self._steps += len(frame.steps)
-        elif isinstance(frame, m.Bye):
+        elif isinstance(frame, frames.Bye):
             self._bye = frame
         try:
             self._on_frame(frame)
@@ -245,7 +244,7 @@ class _Worker:
     def _cannot_record(self, sentence: str) -> None:
         """Serving on would be for nothing: what cannot be recorded is lost."""
         self._error = sentence
-        self.inbox.send(m.Stop())
+        self.inbox.send(commands.Stop())
 
     def _note_fault(self, error: Exception) -> None:
         """Keep the sentence of the first fault of the lab's own, and print where it was."""

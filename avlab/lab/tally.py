@@ -4,7 +4,7 @@ import time
 from collections import deque
 from typing import Any
 
-from avlab.wire import messages as m
+from avlab.wire import frames
 
 RECENT_SECONDS = 5.0
 
@@ -29,25 +29,25 @@ class Tally:
         self._time = 0.0
         self._recent: deque[tuple[float, int]] = deque()
 
-    def add(self, frame: m.Frame) -> None:
+    def add(self, frame: frames.Frame) -> None:
         """Count a frame."""
         match frame:
-            case m.Steps(steps):
+            case frames.Steps(steps):
                 for step in steps:
                     self._add_step(step)
-            case m.Block(arm=arm, time=begin):
+            case frames.Block(arm=arm, time=begin):
                 self.arm, self.state = arm, "serving"
                 self._begin = begin if self._begin is None else self._begin
-            case m.Refit(refit=refit, slope=slope, intercepts=intercepts):
+            case frames.Refit(refit=refit, slope=slope, intercepts=intercepts):
                 self.refits, self.slope, self.intercepts = refit, slope, intercepts
-            case m.RequestDone():
+            case frames.RequestDone():
                 self.requests += 1
-            case m.Heartbeat(state=state):
+            case frames.Heartbeat(state=state):
                 self.state = state
-            case m.Event(level=level, text=text) if level != "info":
+            case frames.Event(level=level, text=text) if level != "info":
                 self.warnings.append(text)
 
-    def _add_step(self, step: m.Step) -> None:
+    def _add_step(self, step: frames.Step) -> None:
         self.steps += 1
         self.tokens += step.tokens
         self.emitting += step.emitting

@@ -3,7 +3,7 @@
 import threading
 from dataclasses import dataclass, replace
 
-from avlab.wire import messages as m
+from avlab.wire import commands, frames
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,13 +14,13 @@ class Take:
     or what is to be told of its end. request: as the worker numbers it. finish: as in RequestDone. arm: in force.
     """
 
-    command: m.Generate | None = None
+    command: commands.Generate | None = None
     state: str = "none"
     arm: str = ""
     said: str = ""
     request: int = 0
     finish: str = ""
-    steps: tuple[m.Tokens, ...] = ()
+    steps: tuple[frames.Tokens, ...] = ()
 
     @property
     def active(self) -> bool:
@@ -34,26 +34,26 @@ class Tape:
         self.now = Take()
         self._lock = threading.Lock()
 
-    def ask(self, command: m.Generate) -> None:
+    def ask(self, command: commands.Generate) -> None:
         """A generation was asked for."""
         with self._lock:
             self.now = Take(command, "asked")
 
-    def add(self, frame: m.Frame) -> None:
+    def add(self, frame: frames.Frame) -> None:
         """Take notice of a frame."""
         with self._lock:
             now = self.now
             if not now.active:
                 return
             match frame:
-                case m.Block(kind=kind, arm=arm) if kind == m.PLAYGROUND:
+                case frames.Block(kind=kind, arm=arm) if kind == frames.PLAYGROUND:
                     self.now = replace(now, state="running", arm=arm)
-                case m.Tokens(request=request):
+                case frames.Tokens(request=request):
                     self.now = replace(now, request=request, steps=(*now.steps, frame))
-                case m.RequestDone(request=request, finish=finish) if request < 0:
+                case frames.RequestDone(request=request, finish=finish) if request < 0:
                     self.now = replace(now, state="ended", request=request, finish=finish)
-                case m.Event(kind=kind, text=text) if kind == m.PLAYGROUND:
+                case frames.Event(kind=kind, text=text) if kind == frames.PLAYGROUND:
                     refused = "refused" if now.state == "asked" else now.state
                     self.now = replace(now, state=refused, said=text)
-                case m.Bye():
+                case frames.Bye():
                     self.now = replace(now, state="ended", finish="cancelled", said="The run has ended.")

@@ -12,7 +12,7 @@ from avlab.store import queries
 from avlab.ui import host, settings, shown
 from avlab.ui.refusals import refusals
 from avlab.ui.typed import Fields
-from avlab.wire.messages import Experiment
+from avlab.wire.commands import Experiment
 
 MOST_REQUESTS, MOST_LEARNING = 4096, 100_000
 

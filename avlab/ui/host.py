@@ -29,7 +29,7 @@ from avlab.store import queries, retention
 from avlab.store.errors import StoreError
 from avlab.store.feeds import Feed
 from avlab.ui import streamlit_repairs
-from avlab.wire.messages import Experiment
+from avlab.wire.commands import Experiment
 
 FEEDS_KEPT = 8  # runs whose rows stay in memory; each is some megabytes
 M_ARENA_MAX, HEAPS = -8, 2  # of glibc's malloc.h; two threads seldom allocate at once here

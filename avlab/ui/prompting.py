@@ -7,7 +7,7 @@ import streamlit as st
 from avlab.errors import is_ours
 from avlab.ui import host, settings
 from avlab.ui.typed import number, text_of, whole
-from avlab.wire import messages as m
+from avlab.wire import commands
 
 EXAMPLES = {
     "Arithmetic": "A shop sells pens at 3 for 2 euros. How much do 12 pens cost? Show each step.",
@@ -54,20 +54,20 @@ def controls() -> None:
     """The buttons of a generation in service, and a line that says how it is. Tells the worker that somebody looks."""
     take = host.lab().tape.now
     if take.active:
-        _send(m.Attend())
+        _send(commands.Attend())
     waits = take.state == "running" and bool(take.command and take.command.step_by_step)
     one, two, three, _ = st.columns([1, 1, 1, 2])
     one.button(
         "Step", key="playground-step", icon=":material/skip_next:", width="stretch", disabled=not waits,
-        on_click=_send, args=(m.Advance(),),
+        on_click=_send, args=(commands.Advance(),),
     )  # fmt: skip
     two.button(
         "Run on", key="playground-on", icon=":material/fast_forward:", width="stretch", disabled=not waits,
-        on_click=_send, args=(m.Advance(to_the_end=True),),
+        on_click=_send, args=(commands.Advance(to_the_end=True),),
     )  # fmt: skip
     three.button(
         "End", key="playground-end", icon=":material/close:", width="stretch", disabled=not take.active,
-        on_click=_send, args=(m.Leave(),),
+        on_click=_send, args=(commands.Leave(),),
     )  # fmt: skip
     st.markdown(_line(take))
     if take.state == "refused":
@@ -95,7 +95,7 @@ def _ask(step_by_step: bool, example: str | None) -> None:
     state = st.session_state
     state["playground-refused"] = ""
     try:
-        command = m.Generate(
+        command = commands.Generate(
             messages=[{"role": "user", "content": state[f"prompt-{example}"]}],
             max_tokens=whole(text_of("playground-length"), "Tokens, at most,", 1, 1000),
             arm=state["playground-arm"] or "",
@@ -113,7 +113,7 @@ def _ask(step_by_step: bool, example: str | None) -> None:
     _await(1)
 
 
-def _send(command: m.Command) -> None:
+def _send(command: commands.Command) -> None:
     seen = len(host.lab().tape.now.steps)
     try:
         host.lab().supervisor.send(command)
@@ -121,7 +121,7 @@ def _send(command: m.Command) -> None:
         if not is_ours(error):
             raise
         return  # the run has ended, and the page says so
-    if not isinstance(command, m.Attend):
+    if not isinstance(command, commands.Attend):
         _await(seen + 1)
 
 

@@ -14,7 +14,7 @@ from avlab.store import queries
 from avlab.ui import host
 from avlab.ui.refusals import refusals
 from avlab.vllm.attach_config import AttachConfig
-from avlab.wire.messages import Experiment
+from avlab.wire.commands import Experiment
 
 TICK_SECONDS = 1.0  # of a live run
 IDLE_SECONDS = 3.0  # of the sidebar while no worker runs

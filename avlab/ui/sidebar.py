@@ -12,7 +12,7 @@ from avlab.lab.lab import Lab
 from avlab.policies.arm import Arm
 from avlab.ui import host, settings, shown
 from avlab.vllm.serving_config import VllmConfig
-from avlab.wire import messages as m
+from avlab.wire import commands, frames
 from avlab.workloads import open_workload
 
 SUGGESTED = {  # policies, by kind of worker
@@ -21,7 +21,7 @@ SUGGESTED = {  # policies, by kind of worker
 }
 COLOURS = {
     "serving": "green",
-    m.PLAYGROUND: "violet",
+    frames.PLAYGROUND: "violet",
     "paused": "orange",
     "stopping": "orange",
     "failed": "red",
@@ -48,7 +48,7 @@ def _has(runs: list[dict], run: str | None) -> bool:
 
 def _phase(status) -> str:
     """What of a worker's state makes the pages look different."""
-    if status.state == m.PLAYGROUND:
+    if status.state == frames.PLAYGROUND:
         return "serving"
     if status.state in ("none", "ended", "serving", "paused", "stopping"):
         return status.state
@@ -126,7 +126,7 @@ def _buttons(status) -> None:
             width="stretch",
             disabled=status.state not in ("serving", "paused"),
             on_click=_try,
-            args=(_send, m.Resume() if paused else m.Pause()),
+            args=(_send, commands.Resume() if paused else commands.Pause()),
         )
     else:
         broken = status.outcome in ("failed", "cut short")
@@ -201,7 +201,7 @@ def _choice(name: str, in_force: str, suggested: Sequence[str]) -> None:
 def _set_policy() -> None:
     """Raises PolicyError at once for what no worker could follow, WorkerError for what this one refuses."""
     if arm := st.session_state["change-policy"]:
-        host.lab().change(m.SetPolicy(str(Arm.parse(arm))))
+        host.lab().change(commands.SetPolicy(str(Arm.parse(arm))))
 
 
 def _set_workload() -> None:
@@ -209,11 +209,11 @@ def _set_workload() -> None:
     workload = st.session_state["change-workload"] or "mixed"
     arrival = st.session_state["change-arrival"] or ""
     open_workload(workload, arrival or None)
-    host.lab().change(m.SetWorkload(workload, arrival))
+    host.lab().change(commands.SetWorkload(workload, arrival))
 
 
 def _stop() -> None:
-    host.lab().supervisor.send(m.Stop())
+    host.lab().supervisor.send(commands.Stop())
 
 
 def _send(command) -> None:

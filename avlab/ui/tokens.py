@@ -6,7 +6,7 @@ import msgspec
 import streamlit as st
 
 from avlab.ui.tokens_script import CSS, JS
-from avlab.wire.messages import Tokens
+from avlab.wire.frames import Tokens
 
 _component = st.components.v2.component("avlab_tokens", css=CSS, js=JS, isolate_styles=False)
 

@@ -10,7 +10,7 @@ from avlab.figures import numbers
 from avlab.figures.base import Columns
 from avlab.ui import host
 from avlab.ui.typed import text_of, whole
-from avlab.wire.messages import MOST_WINDOW_STEPS
+from avlab.wire.commands import MOST_WINDOW_STEPS
 
 EVERY, UNTRIMMED = "every block", "windows only (untrimmed)"
 LABELS = {EVERY: ("serve", "window"), UNTRIMMED: ("window",)}

@@ -19,7 +19,7 @@ from avlab.vllm.intervals import engine_sample, step_of
 from avlab.vllm.metrics import Counters, Engine, MetricsError, Reading, between, fell, read, total
 from avlab.vllm.server import Server, ServerError
 from avlab.vllm.unknown import cannot_know
-from avlab.wire import messages as m
+from avlab.wire import commands, frames
 from avlab.workers.about import code_version
 from avlab.workers.entry import Order
 
@@ -92,7 +92,7 @@ class Watch:
             self.K, self.adaptive = found.K, bool(found.about["adaptive"])
         drafter = None if not self.K else str(spec.get("model") or spec.get("method") or NOT_TOLD)
         self.put(
-            m.Hello(
+            frames.Hello(
                 kind=AttachConfig.kind,
                 pid=os.getpid(),
                 wall=time.time() - self.order.clock(),
@@ -174,7 +174,7 @@ class Watch:
         return bool(spec.get("enable_adaptive_verification")) if spec else None
 
     def _new_block(self) -> None:
-        self.put(m.Block(self.block, ARM, "serve", self.order.step, self.order.clock(), WORKLOAD))
+        self.put(frames.Block(self.block, ARM, "serve", self.order.step, self.order.clock(), WORKLOAD))
 
     # ---- commands ------------------------------------------------------------------------------------------
 
@@ -195,11 +195,11 @@ class Watch:
             self.stop_reason = "stopped"
         for command in self.order.outbox.commands():
             match command:
-                case m.Stop():
+                case commands.Stop():
                     self.stop_reason = "stopped"
-                case m.Pause():
+                case commands.Pause():
                     self._pause(True)
-                case m.Resume():
+                case commands.Resume():
                     self._pause(False)
                 case _:
                     name = type(command).__name__
@@ -313,7 +313,7 @@ class Watch:
         if self.drained and found is not None:
             self._take(self.drained, found, round(everything.waiting))
         else:
-            self.put(m.Steps([step_of(everything, step, after[0], self.block, self.adaptive)]))
+            self.put(frames.Steps([step_of(everything, step, after[0], self.block, self.adaptive)]))
             self.order.step = step + 1
         self.tokens += everything.tokens
         self.finished += everything.finished
@@ -338,7 +338,7 @@ class Watch:
             )
         steps = drained.take(found, lambda _: self.block, lambda _: ARM, waiting)
         if steps:
-            self.put(m.Steps(steps))
+            self.put(frames.Steps(steps))
             self.order.step = steps[-1].step + 1
 
 

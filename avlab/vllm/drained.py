@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from avlab.wire import messages as m
+from avlab.wire import frames
 
 NO_LENGTH = -1  # of verification is held: `extension.UNTRIMMED`
 NO_STEPS = (
@@ -23,7 +23,7 @@ class Drained:
     """
 
     def __init__(
-        self, put: Callable[[m.Frame], None], began: float, K: int = 0, temperature: float = float("nan")
+        self, put: Callable[[frames.Frame], None], began: float, K: int = 0, temperature: float = float("nan")
     ):
         self._put, self._began, self._run_K, self._temperature = put, began, K, temperature
         self.base = self.after = self.refits_after = -1
@@ -63,7 +63,7 @@ class Drained:
         block_of: Callable[[int], int],
         arm_of: Callable[[int], str],
         waiting: int,
-    ) -> list[m.Step]:
+    ) -> list[frames.Step]:
         """The steps that are new, as rows; puts what else is new. block_of, arm_of: by the run's step."""
         fields = found["step_fields"]
         steps = []
@@ -85,10 +85,10 @@ class Drained:
     def _time(self, clock: float) -> float:
         return clock - self._offset - self._began
 
-    def _step(self, each: Mapping[str, Any], number: int, block: int, waiting: int) -> m.Step:
+    def _step(self, each: Mapping[str, Any], number: int, block: int, waiting: int) -> frames.Step:
         rest = (0,) * max(0, self._run_K - self.K)
         scheduled = (*each["scheduled"], *rest)
-        return m.Step(
+        return frames.Step(
             step=number,
             time=self._time(each["time"]),
             block=block,
@@ -118,7 +118,9 @@ class Drained:
 
     def _put_refit(self, each: Sequence[Any], arm: str, block: int, step: int, clock: float) -> None:
         refit, _, _, slope, intercepts, counts, positives = each
-        self._put(m.Refit(arm, block, refit, step, self._time(clock), slope, intercepts, counts, positives))
+        self._put(
+            frames.Refit(arm, block, refit, step, self._time(clock), slope, intercepts, counts, positives)
+        )
 
     def _put_calibration(self, calibration: Mapping[str, Any], block: int) -> None:
         self._window += 1
@@ -134,7 +136,7 @@ class Drained:
                 continue
             count, positives, *sums = (list(column) for column in zip(*cells.values(), strict=True))
             self._put(
-                m.Calibration(
+                frames.Calibration(
                     source=source,
                     block=block,
                     window=self._window,
@@ -156,11 +158,11 @@ def _by_cell(rows: Sequence[Sequence[float]]) -> dict[tuple[int, int], list[floa
     return {(int(position), int(number)): list(sums) for position, number, *sums in rows}
 
 
-def _costs(found: Mapping[str, Any], K: int) -> m.CostProfile:
+def _costs(found: Mapping[str, Any], K: int) -> frames.CostProfile:
     """vLLM's tables. It always drafts K positions, so its draft cost does not depend on depth."""
     draft, verify = found["cost_tables"]
     curves = found.get("cost_curves") or [[], []]
-    return m.CostProfile(
+    return frames.CostProfile(
         source=PROFILED,
         draft_samples=[(int(n), K, float(ms)) for n, ms in curves[0]],
         verify_samples=[(int(n), float(ms)) for n, ms in curves[1]],

@@ -3,12 +3,12 @@
 from typing import Any
 
 from avlab.vllm.metrics import Counters
-from avlab.wire import messages as m
+from avlab.wire import frames
 
 NAN = float("nan")
 
 
-def step_of(counters: Counters, step: int, time: float, block: int, adaptive: bool | None) -> m.Step:
+def step_of(counters: Counters, step: int, time: float, block: int, adaptive: bool | None) -> frames.Step:
     """An interval as a step. By position only acceptance is told; where drafts were of full length that is what was
     scheduled too, and where verification is known to be fixed, what was admitted, and labelled: a slot is if all before
     it were accepted.
@@ -19,7 +19,7 @@ def step_of(counters: Counters, step: int, time: float, block: int, adaptive: bo
     full = K > 0 and round(counters.draft_tokens) == K * drafts
     scheduled = (drafts,) * K if full else None
     fixed = full and adaptive is False
-    return m.Step(
+    return frames.Step(
         step=step,
         time=time,
         block=block,
@@ -50,13 +50,13 @@ def step_of(counters: Counters, step: int, time: float, block: int, adaptive: bo
 
 def engine_sample(
     counters: Counters, step: int, time: float, block: int, model: str, engine: str, seconds: float
-) -> m.EngineSample:
+) -> frames.EngineSample:
     """An interval of one engine as a frame; None for what this server does not tell."""
 
     def told(name: str, value: Any) -> Any:
         return None if name in counters.missing else value
 
-    return m.EngineSample(
+    return frames.EngineSample(
         step=step,
         time=time,
         block=block,

@@ -9,7 +9,7 @@ from avlab.policies.arm import Arm
 from avlab.vllm.drained import Drained
 from avlab.vllm.engine import Report, VllmEngine
 from avlab.vllm.instance import EngineError, Iteration
-from avlab.wire import messages as m
+from avlab.wire import frames
 
 REPORT_SECONDS = 0.25
 NAN = float("nan")
@@ -18,12 +18,12 @@ NAN = float("nan")
 class VllmReporter:
     """Steps come from the worker's record where it has one, in blocks by their numbers; else from vLLM's statistics."""
 
-    def __init__(self, put: Callable[[m.Frame], None], clock: Callable[[], float], engine: VllmEngine):
+    def __init__(self, put: Callable[[frames.Frame], None], clock: Callable[[], float], engine: VllmEngine):
         self._put, self._clock, self._engine, self.K = put, clock, engine, engine.K
         self.block, self.arm, self.kind, self.name = -1, engine.policy.arm, "", str(engine.policy.arm)
         self.tokens = 0
         self._blocks: list[tuple[int, str]] = []  # first step and arm's name, by block
-        self._steps: list[m.Step] = []
+        self._steps: list[frames.Step] = []
         self._sent = time.monotonic()
         self._report_ms = 0.0
         self._drained: Drained | None = None
@@ -45,7 +45,7 @@ class VllmReporter:
         self.block, self.arm, self.kind = self.block + 1, arm, kind
         self.name = name or str(arm)
         self._blocks.append((step, self.name))
-        self._put(m.Block(self.block, self.name, kind, step, self._clock(), workload, round))
+        self._put(frames.Block(self.block, self.name, kind, step, self._clock(), workload, round))
         engine = self._engine
         if engine.opened != self._engines:
             self._engines, self._drained = engine.opened, None
@@ -91,7 +91,7 @@ class VllmReporter:
         )
         if found["dropped"]:
             self._put(
-                m.Event(
+                frames.Event(
                     "warning", "vllm", f"{found['dropped']} steps were overwritten before they were read.",
                     self._clock(), self._engine.step_number,
                 )
@@ -108,14 +108,14 @@ class VllmReporter:
     def _send(self) -> None:
         self._sent = time.monotonic()
         if self._steps:
-            self._put(m.Steps(self._steps))
+            self._put(frames.Steps(self._steps))
             self._steps = []
 
-    def _step(self, each: Iteration, idle_ms: float) -> m.Step:
+    def _step(self, each: Iteration, idle_ms: float) -> frames.Step:
         """A step as vLLM's statistics tell it. Verification is fixed here, so what was scheduled was verified."""
         scheduled, accepted = self._wide(each.scheduled), self._wide(each.accepted)
         drafts = sum(scheduled)
-        return m.Step(
+        return frames.Step(
             step=self._engine.step_number - 1,
             time=each.time,
             block=self.block,

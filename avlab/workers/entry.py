@@ -14,8 +14,8 @@ from avlab.config import RunConfig
 from avlab.errors import is_ours
 from avlab.kinds import make_config
 from avlab.processes import end_children
-from avlab.wire import messages as m
-from avlab.wire.link import Outbox
+from avlab.wire import frames
+from avlab.workers.outbox import Outbox
 
 FAULT = 1  # exit code of a worker whose output ends with a traceback
 COULD_NOT_START = 2  # exit code of a worker whose last line of output is a sentence for the user
@@ -51,7 +51,7 @@ class Order:
 
     def event(self, level: str, kind: str, text: str) -> None:
         """Tell the reader something."""
-        self.outbox.put(m.Event(level, kind, text, self.clock(), self.step))
+        self.outbox.put(frames.Event(level, kind, text, self.clock(), self.step))
 
 
 def work(serve: Callable[[Order], str], kind: str = RunConfig.kind) -> int:
@@ -90,7 +90,7 @@ def work(serve: Callable[[Order], str], kind: str = RunConfig.kind) -> int:
     if outbox.greeted:
         if details:
             order.event("info", "log", details)
-        outbox.put(m.Bye(reason, complete, order.clock()))
+        outbox.put(frames.Bye(reason, complete, order.clock()))
     outbox.close()
     end_children()
     return code

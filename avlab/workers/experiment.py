@@ -15,7 +15,7 @@ import numpy as np
 
 from avlab.experiments.words import rounds
 from avlab.policies.arm import Arm, PolicyError, load_of, unlabelled
-from avlab.wire import messages as m
+from avlab.wire import commands, frames
 from avlab.workloads import open_workload
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Conductor:
     serves. Raises PolicyError for an arm that this drafter cannot serve, and for a plan that cannot be carried out.
     """
 
-    def __init__(self, plan: m.Experiment, server: Server):
+    def __init__(self, plan: commands.Experiment, server: Server):
         self.plan, self.server, self.engine = plan, server, server.engine
         self.kept = self.number = 0  # rounds that count; the number of the round under way
         self._finished: list[Any] = []  # sequences that ended within the block
@@ -55,7 +55,7 @@ class Conductor:
         for label in plan.arms:
             self._adopt(label)
         self._traffic(server.config.seed, plan.concurrency)
-        server.order.outbox.put(m.ExperimentBegun(plan, server.order.clock(), self.engine.step_number))
+        server.order.outbox.put(frames.ExperimentBegun(plan, server.order.clock(), self.engine.step_number))
         self._steps = self.conduct()
         next(self._steps)
 
@@ -125,7 +125,7 @@ class Conductor:
             except _Disturbed as disturbance:
                 reason = str(disturbance)
                 self._say("warning", f"Round {self.number + 1} was dropped: {reason}.")
-            self._put(m.RoundDone(self.number, not reason, reason, self._clock(), self._step()))
+            self._put(frames.RoundDone(self.number, not reason, reason, self._clock(), self._step()))
             self.kept += not reason
             self.number += 1
         self._say("info", f"The A/B is complete: {rounds(self.kept)} of {len(plan.arms)} arms.")
@@ -204,9 +204,9 @@ class Conductor:
         request, tokens, seconds = (
             (list(column) for column in zip(*rows, strict=True)) if rows else ([], [], [])
         )
-        self._put(m.BlockRequests(self.server.report.block, request, tokens, seconds))
+        self._put(frames.BlockRequests(self.server.report.block, request, tokens, seconds))
 
-    def _put(self, frame: m.Frame) -> None:
+    def _put(self, frame: frames.Frame) -> None:
         self.server.order.outbox.put(frame)
 
     def _clock(self) -> float:

@@ -6,7 +6,7 @@ from typing import Any
 from avlab.engine.request import RequestError
 from avlab.policies.arm import PolicyError
 from avlab.policies.wrappers import Frozen, FullVerification
-from avlab.wire import messages as m
+from avlab.wire import commands, frames
 from avlab.workers.playground import Generation
 
 
@@ -19,17 +19,17 @@ class Interludes:
         self.generation: Generation | None = None
         self.held_seconds, self.held_steps = 0.0, 0  # the workload's time stood still
         self._generations = 0
-        self._later: list[m.Command] = []  # came during a generation
+        self._later: list[commands.Command] = []  # came during a generation
         self._began, self._first_step, self._idle = 0.0, 0, 0.0
 
-    def obey(self, command: m.Command) -> bool:
+    def obey(self, command: commands.Command) -> bool:
         """Take a command that concerns interludes, or that has to wait for the end of one; whether it was one."""
         match command:
-            case m.Window(steps, teach) if self.generation is None:
+            case commands.Window(steps, teach) if self.generation is None:
                 self._begin_window(steps, teach)
-            case m.Generate():
+            case commands.Generate():
                 self._generate(command)
-            case m.Advance() | m.Leave() | m.Attend():
+            case commands.Advance() | commands.Leave() | commands.Attend():
                 if self.generation is not None:  # else it has ended meanwhile
                     self.generation.obey(command)
             case _ if self.generation is not None:
@@ -57,8 +57,8 @@ class Interludes:
         problem = self.refusal()
         if not server.report.K:
             problem = "A window of full verification needs a drafter, and this run has none."
-        elif not 1 <= steps <= m.MOST_WINDOW_STEPS:
-            problem = f"A window cannot be of {steps}: give 1 to {m.MOST_WINDOW_STEPS:,} steps."
+        elif not 1 <= steps <= commands.MOST_WINDOW_STEPS:
+            problem = f"A window cannot be of {steps}: give 1 to {commands.MOST_WINDOW_STEPS:,} steps."
         if problem:
             server.order.event("warning", "window", problem)
             return
@@ -76,7 +76,7 @@ class Interludes:
 
     # ---- the playground ------------------------------------------------------------------------------------
 
-    def _generate(self, command: m.Generate) -> None:
+    def _generate(self, command: commands.Generate) -> None:
         server = self.server
         try:
             if problem := self.refusal():
@@ -86,7 +86,7 @@ class Interludes:
                 command, server.engine, server.text, server.order.outbox.put, self._generations, arm
             )
         except (RequestError, PolicyError, *server.refusals) as error:
-            server.order.event("warning", m.PLAYGROUND, str(error))
+            server.order.event("warning", frames.PLAYGROUND, str(error))
             return
         self._generations += 1
         self._after = arm
@@ -94,12 +94,12 @@ class Interludes:
         self._idle = time.perf_counter()
         server.report.begin_block(
             server.engine.policy.arm,
-            m.PLAYGROUND,
+            frames.PLAYGROUND,
             server.engine.step_number,
             server.workload.name,
             taught=False,
         )
-        server.order.state = m.PLAYGROUND
+        server.order.state = frames.PLAYGROUND
         if server.config.keep_text:
             server.prompts[self.generation.request.id] = self.generation.prompt
 
@@ -129,7 +129,7 @@ class Interludes:
         finished = generation.close()
         if generation.reason == "forgotten":
             server.order.event(
-                "warning", m.PLAYGROUND, "The playground was left alone, so the workload goes on."
+                "warning", frames.PLAYGROUND, "The playground was left alone, so the workload goes on."
             )
         if finished is not None:
             server.finish(finished)

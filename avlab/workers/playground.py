@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from avlab.engine.request import Finished, Request, RequestError
 from avlab.engine.solo import Solo
 from avlab.policies.arm import Arm
-from avlab.wire import messages as m
+from avlab.wire import commands, frames
 from avlab.workers.slots import tokens_frame
 
 if TYPE_CHECKING:  # importing these imports torch
@@ -27,10 +27,10 @@ class Generation:
 
     def __init__(
         self,
-        command: m.Generate,
+        command: commands.Generate,
         engine: Any,
         text: Any,
-        put: Callable[[m.Frame], None],
+        put: Callable[[frames.Frame], None],
         number: int,
         arm: Arm,
     ):
@@ -46,7 +46,7 @@ class Generation:
             top_k=command.top_k,
             top_p=command.top_p,
             seed=command.seed,
-            kind=m.PLAYGROUND,
+            kind=frames.PLAYGROUND,
             arrival=engine.clock(),
         )
         arm = Arm.parse(command.arm) if command.arm else arm
@@ -57,14 +57,14 @@ class Generation:
         self.finished: Finished | None = None
         self.reason = ""  # why it was ended before its time
 
-    def obey(self, command: m.Command) -> bool:
+    def obey(self, command: commands.Command) -> bool:
         """Take a command that concerns the generation; whether it was one."""
         match command:
-            case m.Advance(to_the_end):
+            case commands.Advance(to_the_end):
                 self._due = float("inf") if to_the_end else self._due + 1
-            case m.Leave():
+            case commands.Leave():
                 self.reason = "left"
-            case m.Attend():
+            case commands.Attend():
                 pass
             case _:
                 return False

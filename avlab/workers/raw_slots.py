@@ -11,8 +11,7 @@ import numpy as np
 from avlab.speculation import calibration
 from avlab.speculation.estimates import Estimates
 from avlab.speculation.features import Features
-from avlab.wire import draft_rows
-from avlab.wire import messages as m
+from avlab.wire import draft_rows, frames
 
 if TYPE_CHECKING:  # importing it imports torch
     from avlab.engine.report import Slots
@@ -84,7 +83,7 @@ class RawSlots:
                 known = (label >= 0) & np.isfinite(x[rows])
                 yield source, kind, temperature, calibration.bin_sums(x[rows], label, known)
 
-    def frame(self, block: int, every: int, features: Sequence[str]) -> m.Drafts | None:
+    def frame(self, block: int, every: int, features: Sequence[str]) -> frames.Drafts | None:
         """The scheduled slots of every so-manieth step with the features named; None where there are none."""
         K = self.label.shape[1]
         kept = (np.arange(K) < self.scheduled[:, None]) & (self.step % every == 0)[:, None]
@@ -104,4 +103,4 @@ class RawSlots:
             "admitted": k < self.admitted[row],
             "label": self.label[row, k],
         }
-        return m.Drafts(len(row), draft_rows.pack(columns))
+        return frames.Drafts(len(row), draft_rows.pack(columns))

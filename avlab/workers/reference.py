@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 
 from avlab.engine.fetch import target_folder
-from avlab.wire import messages as m
+from avlab.wire import frames
 from avlab.workers.about import code_version, installed, processor
 from avlab.workers.entry import Order, work
 from avlab.workers.serving import Server, open_traffic
@@ -31,7 +31,7 @@ def serve(order: Order) -> str:
     built = build(build_settings(config), order.progress)
     engine, costs = built.engine, built.costs
     order.outbox.put(
-        m.Hello(
+        frames.Hello(
             kind="reference",
             pid=os.getpid(),
             wall=time.time() - order.clock(),
@@ -47,7 +47,7 @@ def serve(order: Order) -> str:
         )
     )
     order.outbox.put(
-        m.CostProfile(
+        frames.CostProfile(
             source=costs.source,
             draft_samples=list(costs.draft),
             verify_samples=list(costs.verify),

@@ -9,8 +9,7 @@ import numpy as np
 from avlab.policies.arm import Arm
 from avlab.policies.fixed import NONE
 from avlab.speculation import calibration
-from avlab.wire import draft_rows
-from avlab.wire import messages as m
+from avlab.wire import draft_rows, frames
 from avlab.workers.raw_slots import RawSlots
 
 REPORT_SECONDS = 0.25  # steps are sent four times a second
@@ -27,7 +26,7 @@ class Reporter:
 
     def __init__(
         self,
-        put: Callable[[m.Frame], None],
+        put: Callable[[frames.Frame], None],
         clock: Callable[[], float],
         K: int,
         drafts: str,
@@ -42,7 +41,7 @@ class Reporter:
         self.block, self.kind, self._taught = -1, "", True
         self.name = "none"  # of the arm, where several blocks have the same one
         self._window = 0
-        self._steps: list[m.Step] = []
+        self._steps: list[frames.Step] = []
         self._slots: list[tuple[int, Any]] = []  # (step, the engine's raw slots)
         self._rounds: dict[str, np.ndarray] = {}  # by arm: labelled and positive slots since its last refit
         self._sent = self._summed = time.monotonic()
@@ -67,7 +66,7 @@ class Reporter:
         self.flush()
         self.block, self.arm, self.kind, self._taught = self.block + 1, arm, kind, taught
         self.name = name or str(arm)
-        self._put(m.Block(self.block, self.name, kind, step, self._clock(), workload, round))
+        self._put(frames.Block(self.block, self.name, kind, step, self._clock(), workload, round))
 
     def cold_start(self, coefficients: Any, step: int) -> None:
         """The coefficients that an arm's estimator begins with, as refit 0; once an arm."""
@@ -79,9 +78,9 @@ class Reporter:
         """Take an engine's step report; sends what is due. idle_ms: how long nothing ran before the step."""
         began = time.perf_counter()
         self._steps.append(self._step(report, idle_ms))
-        if self.kind != m.PLAYGROUND:
+        if self.kind != frames.PLAYGROUND:
             self.tokens += report.tokens
-        if report.slots is not None and self.kind != m.PLAYGROUND:
+        if report.slots is not None and self.kind != frames.PLAYGROUND:
             self._slots.append((report.step, report.slots))
             if self._taught and self.name in self._rounds:
                 label = report.slots.label
@@ -108,11 +107,11 @@ class Reporter:
 
     # ---- frames --------------------------------------------------------------------------------------------
 
-    def _step(self, report: Any, idle_ms: float) -> m.Step:
+    def _step(self, report: Any, idle_ms: float) -> frames.Step:
         """A step's row. Its report_ms is what was spent on reporting since the step before."""
         admission, slots, none = report.admission, report.slots, (0,) * self.K
         nan = float("nan")
-        return m.Step(
+        return frames.Step(
             step=report.step,
             time=self._clock(),
             block=self.block,
@@ -146,7 +145,7 @@ class Reporter:
 
     def _put_refit(self, number: int, step: int, coefficients: Any, counts: np.ndarray) -> None:
         self._put(
-            m.Refit(
+            frames.Refit(
                 arm=self.name,
                 block=self.block,
                 refit=number,
@@ -162,7 +161,7 @@ class Reporter:
     def _send_steps(self) -> None:
         self._sent = time.monotonic()
         if self._steps:
-            self._put(m.Steps(self._steps))
+            self._put(frames.Steps(self._steps))
             self._steps = []
 
     def _sum_up(self) -> None:
@@ -184,7 +183,7 @@ class Reporter:
                 continue
             cells = sums[position, number]
             self._put(
-                m.Calibration(
+                frames.Calibration(
                     source=source,
                     block=self.block,
                     window=self._window,

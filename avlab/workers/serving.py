@@ -9,7 +9,7 @@ from typing import Any
 
 from avlab.engine.request import Request, RequestError
 from avlab.policies.arm import Arm, PolicyError
-from avlab.wire import messages as m
+from avlab.wire import commands, frames
 from avlab.workers.entry import Order
 from avlab.workers.experiment import Conductor
 from avlab.workers.interludes import Interludes
@@ -123,29 +123,29 @@ class Server:
         for command in self.order.outbox.commands():
             self.obey(command)
 
-    def obey(self, command: m.Command) -> None:
+    def obey(self, command: commands.Command) -> None:
         """Do what the lab asks, now or when the playground's generation has ended."""
         match command:
-            case m.Stop(drain):
+            case commands.Stop(drain):
                 self.draining = drain
                 self.stop_reason = "" if drain else "stopped"
                 self._pause(False)  # what runs is served to its end
-            case m.SetPolicy() | m.SetWorkload() | m.Experiment() if self.conductor:
+            case commands.SetPolicy() | commands.SetWorkload() | commands.Experiment() if self.conductor:
                 name = type(command).__name__
                 self.order.event(
                     "warning", "experiment", f"An A/B runs, so {name} was refused: stop it first."
                 )
             case _ if self.interludes.obey(command):
                 pass
-            case m.Experiment():
+            case commands.Experiment():
                 self._begin_experiment(command)
-            case m.Pause():
+            case commands.Pause():
                 self._pause(True)
-            case m.Resume():
+            case commands.Resume():
                 self._pause(False)
-            case m.SetPolicy(arm, kind, round):
+            case commands.SetPolicy(arm, kind, round):
                 self._set_policy(arm, kind, round)
-            case m.SetWorkload(workload, arrival):
+            case commands.SetWorkload(workload, arrival):
                 self._set_workload(workload, arrival)
 
     def _pause(self, paused: bool) -> None:
@@ -155,7 +155,7 @@ class Server:
             if paused and self.conductor:
                 self.conductor.disturb("serving was paused")
 
-    def _begin_experiment(self, plan: m.Experiment) -> None:
+    def _begin_experiment(self, plan: commands.Experiment) -> None:
         try:
             self.conductor = Conductor(plan, self)
         except (PolicyError, WorkloadError) as error:
@@ -279,7 +279,7 @@ class Server:
 
     def done(self, request: Request, reason: str, sequence: Any = None, output: str | None = None):
         """The frame of a request's end; without a sequence, of one that never ran."""
-        return m.RequestDone(
+        return frames.RequestDone(
             request=request.id,
             kind=request.kind,
             temperature=request.temperature,

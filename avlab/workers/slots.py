@@ -6,7 +6,7 @@ import numpy as np
 
 from avlab.engine.request import Request
 from avlab.speculation.sampling import residual, target_distribution
-from avlab.wire import messages as m
+from avlab.wire import frames
 
 if TYPE_CHECKING:  # importing these imports torch
     from avlab.engine.drafts import Drafts
@@ -40,7 +40,7 @@ def tokens_frame(
     request: Request,
     text: Pieces,
     stream: Stream,
-) -> m.Tokens:
+) -> frames.Tokens:
     """A step of the only request in service as a frame.
 
     drafts, rows: what the step sampled from, as the engine's observer is handed them. stream: this request's decoder,
@@ -59,7 +59,7 @@ def tokens_frame(
     fates = [_fate(k, accepted, admitted, ended) for k in range(scheduled)]
     estimates = slots.estimates if slots else None
     draft = [
-        m.Slot(
+        frames.Slot(
             token=drawn[k],
             text=text.piece(drawn[k]),
             fate=fate,
@@ -77,7 +77,7 @@ def tokens_frame(
         rejected = accepted < admitted
         fate = "correction" if rejected else "bonus" if admitted else "sampled"
         row = p[accepted] if slots else p[-1]
-        own = m.Slot(
+        own = frames.Slot(
             token=int(new[-1]),
             text=text.piece(int(new[-1])),
             fate=fate,
@@ -85,7 +85,7 @@ def tokens_frame(
             target_top=_top(row, text),
             residual_top=_top(residual(row, q[accepted]), text) if rejected else [],
         )
-    return m.Tokens(
+    return frames.Tokens(
         request=request.id,
         step=report.step,
         tokens=[int(token) for token in new],
@@ -105,11 +105,11 @@ def _fate(k: int, accepted: int, admitted: int, ended: bool) -> str:
     return "rejected" if k == accepted and not ended else "behind"
 
 
-def _top(distribution: np.ndarray, text: Pieces) -> list[m.Choice]:
+def _top(distribution: np.ndarray, text: Pieces) -> list[frames.Choice]:
     """The most likely tokens, most likely first; none that cannot be drawn."""
     order = np.argsort(-distribution, kind="stable")[:TOP]
     return [
-        m.Choice(int(token), text.piece(int(token)), float(distribution[token]))
+        frames.Choice(int(token), text.piece(int(token)), float(distribution[token]))
         for token in order
         if distribution[token] > 0
     ]

@@ -19,7 +19,7 @@ from avlab.vllm.engine import VllmEngine, VllmText
 from avlab.vllm.instance import EngineError
 from avlab.vllm.reporting import VllmReporter
 from avlab.vllm.serving_config import VllmConfig
-from avlab.wire import messages as m
+from avlab.wire import frames
 from avlab.workers.about import code_version, processor
 from avlab.workers.entry import Order, Stopped, work
 from avlab.workers.serving import Server, open_traffic
@@ -96,7 +96,7 @@ def _greet(order: Order, engine: VllmEngine) -> None:
     values = config.model_dump(mode="json") | {"policy": str(config.arm)}
     drafter = str(spec.get("model") or spec.get("method") or "unnamed") if spec else None
     order.outbox.put(
-        m.Hello(
+        frames.Hello(
             kind=VllmConfig.kind,
             pid=os.getpid(),
             wall=time.time() - order.clock(),

@@ -16,7 +16,7 @@ from avlab.config import RunConfig
 from avlab.installation import PROJECT
 from avlab.lab.lab import Lab
 from avlab.lab.owner import ask
-from avlab.wire import messages as m
+from avlab.wire import commands
 
 FOLDER = PROJECT / "build" / "screenshots"
 IMAGES = PROJECT / "docs" / "images"
@@ -80,7 +80,7 @@ def record(database: Path) -> None:
         print("recording a prompt", flush=True)
         lab.run(quiet.changed(keep_text=True))
         until(lambda: lab.tally.snapshot()["steps"] > 150 or not lab.supervisor.status().alive)
-        lab.generate(m.Generate([{"role": "user", "content": PROMPT}], 60))
+        lab.generate(commands.Generate([{"role": "user", "content": PROMPT}], 60))
         until(lambda: not lab.tape.now.active)
         lab.stop()
 

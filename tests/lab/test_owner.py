@@ -15,7 +15,7 @@ from avlab.lab import owner as module
 from avlab.lab.lab import Lab
 from avlab.lab.owner import Owner, OwnerError, ask
 from avlab.store.errors import DatabaseHeld, UnknownRun
-from avlab.wire.private import is_private
+from avlab.wire.sockets import is_private
 
 COMMAND = (sys.executable, str(SUPPORT / "stand_in_worker.py"))
 

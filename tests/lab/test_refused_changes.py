@@ -10,7 +10,7 @@ from places import ROOT, SUPPORT
 from avlab.config import RunConfig
 from avlab.experiments.plan import make_plan
 from avlab.lab.supervisor import WorkerError
-from avlab.wire.messages import Generate, SetPolicy, SetWorkload
+from avlab.wire.commands import Generate, SetPolicy, SetWorkload
 
 CLI = (sys.executable, str(SUPPORT / "stand_in_cli.py"))
 PLAN = "An A/B or a frontier is running, and its plan decides what is served: stop it first."

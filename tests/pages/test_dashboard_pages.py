@@ -17,7 +17,7 @@ from avlab.store.errors import TransferError
 from avlab.store.export import export_run
 from avlab.store.retention import delete_run
 from avlab.ui import host, sidebar, transfer
-from avlab.wire.messages import SetPolicy, SetWorkload
+from avlab.wire.commands import SetPolicy, SetWorkload
 from avlab.workloads import WorkloadError
 
 CHARTS = {

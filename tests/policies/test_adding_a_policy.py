@@ -14,7 +14,7 @@ from avlab.engine.request import Request
 from avlab.modules import import_all
 from avlab.policies import arm as arms
 from avlab.policies.arm import Arm, PolicyError, Unknown, arm_of, grammar, labels
-from avlab.wire import messages as m
+from avlab.wire import frames
 
 FILE = '''
 """`stairs:k` drafts and verifies 0, 1, ... k draft tokens in turn."""
@@ -127,8 +127,8 @@ def test_the_engine_serves_it(stairs, tmp_path):
 def test_a_run_records_it(stairs):
     wire, server = serve(tokens=200, policy="stairs:2")
     assert server.run() == "done"
-    assert {block.arm for block in wire.of(m.Block)} == {"stairs:2"}
-    assert {step.drafted for step in wire.steps} == {0, 1, 2} and not wire.of(m.Refit)
+    assert {block.arm for block in wire.of(frames.Block)} == {"stairs:2"}
+    assert {step.drafted for step in wire.steps} == {0, 1, 2} and not wire.of(frames.Refit)
 
 
 def test_an_arm_whose_file_is_gone_tells_nothing():

@@ -18,7 +18,7 @@ from avlab.modules import import_all
 from avlab.policies.arm import Arm, PolicyError, grammar, labels
 from avlab.speculation.estimators import base
 from avlab.speculation.features import DEFAULT_FEATURES
-from avlab.wire import messages as m
+from avlab.wire import frames
 
 FILE = '''
 """The share accepted so far at each position, whatever the draft says; one of the entropy; one that peeks."""
@@ -109,9 +109,9 @@ def test_a_run_records_how_well_it_is_calibrated(share):
     """And no coefficients, as it has none."""
     wire, server = serve(tokens=1000, policy="adaptive:share")
     assert server.run() == "done"
-    assert {block.arm for block in wire.of(m.Block)} == {"adaptive:share"} and not wire.of(m.Refit)
+    assert {block.arm for block in wire.of(frames.Block)} == {"adaptive:share"} and not wire.of(frames.Refit)
     counts = {
-        source: sum(sum(each.count) for each in wire.of(m.Calibration) if each.source == source)
+        source: sum(sum(each.count) for each in wire.of(frames.Calibration) if each.source == source)
         for source in ("share", "raw")
     }
     assert counts["share"] == counts["raw"] > 100

@@ -307,7 +307,7 @@ def test_several_threads_may_record_and_read(database):
 
 WRITE_FOR_EVER = """
 import sys
-from avlab.wire.messages import decode_frame
+from avlab.wire.codec import decode_frame
 from avlab.store.measure import draft_frames
 from avlab.store.recorder import Recorder
 recorder = Recorder(sys.argv[1], lambda run, sequence: print(run, sequence, flush=True), flush_rows=4096)

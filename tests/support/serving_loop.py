@@ -7,7 +7,7 @@ import pytest
 from stand_in_engine import CONTEXT, K, StandInEngine, Words
 
 from avlab.config import RunConfig
-from avlab.wire import messages as m
+from avlab.wire import codec, frames
 from avlab.workers import reporting
 from avlab.workers.entry import Order
 from avlab.workers.serving import Server, open_traffic
@@ -20,10 +20,10 @@ class Wire:
         self.frames, self.orders, self.lost = [], deque(), ""
 
     def put(self, frame):
-        self.frames.append(m.decode_frame(m.encode(m.Envelope("r", 0, frame))).frame)
+        self.frames.append(codec.decode_frame(codec.encode(codec.Envelope("r", 0, frame))).frame)
 
     def commands(self):
-        taken = [order for order in self.orders.copy() if order[0] <= len(self.of(m.Steps))]
+        taken = [order for order in self.orders.copy() if order[0] <= len(self.of(frames.Steps))]
         for order in taken:
             self.orders.remove(order)  # in place: tests give orders from other threads
         return [command for _, command in taken]
@@ -36,7 +36,7 @@ class Wire:
 
     @property
     def steps(self):
-        return [step for frame in self.of(m.Steps) for step in frame.steps]
+        return [step for frame in self.of(frames.Steps) for step in frame.steps]
 
 
 def until(condition, seconds=60):

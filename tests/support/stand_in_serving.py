@@ -19,7 +19,7 @@ from avlab.speculation.costs import CostTable
 from avlab.speculation.decision import Offer
 from avlab.speculation.features import probability
 from avlab.speculation.labels import labels
-from avlab.wire import messages as m
+from avlab.wire import frames
 from avlab.workers.entry import Order, work
 from avlab.workers.serving import Server, open_traffic
 
@@ -128,7 +128,7 @@ def serve(order: Order) -> str:
         Order.clock = lambda order: engine.now
     order.progress("timing steps", 1, 2)
     order.outbox.put(
-        m.Hello(
+        frames.Hello(
             kind="reference", pid=os.getpid(), wall=time.time() - order.clock(),
             config=config.model_dump(mode="json"), target="stand-in", target_hash="0" * 16, drafter="stand-in",
             drafter_hash="0" * 16, K=config.K, code="unknown", machine={"cores": 1},
@@ -138,7 +138,7 @@ def serve(order: Order) -> str:
     verify = [(size, float(engine.costs.verify[size])) for size in sizes if size < len(engine.costs.verify)]
     draft = [(size, d, float(engine.costs.draft[size, d])) for size in (1, 4, 8, 16) for d in (1, config.K)]
     order.outbox.put(
-        m.CostProfile(
+        frames.CostProfile(
             "profiled", draft, verify, engine.costs.draft.tolist(), engine.costs.verify.tolist(), "0" * 16
         )
     )

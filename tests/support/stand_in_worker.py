@@ -7,7 +7,7 @@ import sys
 import time
 
 from avlab.lab.supervisor import WorkerError
-from avlab.wire import messages as m
+from avlab.wire import commands, frames
 from avlab.workers.entry import Order, work
 
 VARIABLES = ("OMP_NUM_THREADS", "GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
@@ -25,9 +25,11 @@ def serve(order: Order) -> str:
     machine = {name: os.environ.get(name) for name in VARIABLES}
     plain = config.model_dump(mode="json")
     outbox.put(
-        m.Hello("reference", os.getpid(), time.time(), plain, mood, "t" * 16, None, None, 2, "x", machine)
+        frames.Hello(
+            "reference", os.getpid(), time.time(), plain, mood, "t" * 16, None, None, 2, "x", machine
+        )
     )
-    outbox.put(m.Block(0, config.policy, "serve", 0, 0.0, config.workload))
+    outbox.put(frames.Block(0, config.policy, "serve", 0, 0.0, config.workload))
     order.state = "serving"
     if mood == "deaf":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -41,7 +43,7 @@ def serve(order: Order) -> str:
     while config.tokens is None or order.step * 4 < config.tokens:
         if outbox.lost:
             return outbox.lost
-        asked = any(isinstance(command, m.Stop) for command in outbox.commands())
+        asked = any(isinstance(command, commands.Stop) for command in outbox.commands())
         if mood != "deaf" and (asked or order.asked_to_stop.is_set()):
             return "stopped"
         if mood == "sleepy" and order.step == 3:
@@ -51,7 +53,9 @@ def serve(order: Order) -> str:
         time.sleep(0.02)
         slots = ((2, 2), (2, 1), (1, 1), (2, 1))
         times = (3.5, 20.0, 1.0, 15.0, 1.0, 0.5, 0.1, 0.0, 0, 0.0)
-        outbox.put(m.Steps([m.Step(order.step, order.clock(), 0, 2, 0, 2, 0, 5, 2, 3, 4, *slots, *times)]))
+        outbox.put(
+            frames.Steps([frames.Step(order.step, order.clock(), 0, 2, 0, 2, 0, 5, 2, 3, 4, *slots, *times)])
+        )
         order.step += 1
     return "done"
 

@@ -3,13 +3,14 @@
 import numpy as np
 
 from avlab.store.ids import new_run_id
-from avlab.wire import draft_rows
-from avlab.wire import messages as m
+from avlab.wire import codec, draft_rows
+from avlab.wire import commands as c
+from avlab.wire import frames as f
 
 K = 3
 
 
-def hello(**changes) -> m.Hello:
+def hello(**changes) -> f.Hello:
     """A greeting; `changes` replace its fields."""
     fields = {
         "kind": "reference",
@@ -25,17 +26,17 @@ def hello(**changes) -> m.Hello:
         "machine": {"cores": 2},
         "features": ["max_log_odds", "head_log_odds"],
     }
-    return m.Hello(**(fields | changes))
+    return f.Hello(**(fields | changes))
 
 
 def block(
     number: int, arm: str = "adaptive", kind: str = "serve", step: int = 0, time: float = 0.0
-) -> m.Block:
+) -> f.Block:
     """The beginning of a block."""
-    return m.Block(block=number, arm=arm, kind=kind, step=step, time=time, workload="chat")
+    return f.Block(block=number, arm=arm, kind=kind, step=step, time=time, workload="chat")
 
 
-def step(number: int, block: int = 0, **changes) -> m.Step:
+def step(number: int, block: int = 0, **changes) -> f.Step:
     """A step of 0.1 s: 4 requests emit 8 tokens, 12 slots scheduled, 7 admitted, 4 accepted, 6 labelled."""
     fields = {
         "step": number,
@@ -64,17 +65,17 @@ def step(number: int, block: int = 0, **changes) -> m.Step:
         "explored": 2,
         "explored_ms": 1.5,
     }
-    return m.Step(**(fields | changes))
+    return f.Step(**(fields | changes))
 
 
-def steps(first: int, last: int, block: int = 0, **changes) -> m.Steps:
+def steps(first: int, last: int, block: int = 0, **changes) -> f.Steps:
     """Steps `first` to `last` - 1 in one frame."""
-    return m.Steps([step(number, block, **changes) for number in range(first, last)])
+    return f.Steps([step(number, block, **changes) for number in range(first, last)])
 
 
-def refit(number: int, slope: float = 0.5, step: int = 0, arm: str = "adaptive", block: int = 0) -> m.Refit:
+def refit(number: int, slope: float = 0.5, step: int = 0, arm: str = "adaptive", block: int = 0) -> f.Refit:
     """Coefficients after a refit: intercepts -0.2, -0.3, -0.4."""
-    return m.Refit(
+    return f.Refit(
         arm=arm,
         block=block,
         refit=number,
@@ -104,10 +105,10 @@ def calibration(sums: np.ndarray, source: str = "online", block: int = 0, window
         **{name: column.astype(int).tolist() for name, column in columns.items() if name in names[:2]},
         **{name: column.tolist() for name, column in columns.items() if name in names[2:]},
     }
-    return m.Calibration(**(fields | changes))
+    return f.Calibration(**(fields | changes))
 
 
-def drafts(rows: int, first_step: int = 0, block: int = 0, **changes) -> m.Drafts:
+def drafts(rows: int, first_step: int = 0, block: int = 0, **changes) -> f.Drafts:
     """Draft slots of one request, K a step; labels go 1, 0, censored; the estimate of the last is NaN.
 
     `changes` replace columns. Without a confidence head: the second feature is nan.
@@ -125,7 +126,7 @@ def drafts(rows: int, first_step: int = 0, block: int = 0, **changes) -> m.Draft
         "admitted": label >= 0,
         "label": label,
     }
-    return m.Drafts(rows, draft_rows.pack(fields | changes))
+    return f.Drafts(rows, draft_rows.pack(fields | changes))
 
 
 def with_features(max_log_odds: np.ndarray) -> np.ndarray:
@@ -133,7 +134,7 @@ def with_features(max_log_odds: np.ndarray) -> np.ndarray:
     return np.stack([max_log_odds, np.full(len(max_log_odds), np.nan)], axis=1)
 
 
-def request(number: int, tokens: int = 21, first: float = 1.0, last: float = 3.0, **changes) -> m.RequestDone:
+def request(number: int, tokens: int = 21, first: float = 1.0, last: float = 3.0, **changes) -> f.RequestDone:
     """A request that ended: 21 tokens from 1 s to 3 s are 10 tokens/s for its user."""
     fields = {
         "request": number,
@@ -153,12 +154,12 @@ def request(number: int, tokens: int = 21, first: float = 1.0, last: float = 3.0
         "finish": "end",
         "block": 0,
     }
-    return m.RequestDone(**(fields | changes))
+    return f.RequestDone(**(fields | changes))
 
 
-def cost_profile() -> m.CostProfile:
+def cost_profile() -> f.CostProfile:
     """A profile of two sizes a phase."""
-    return m.CostProfile(
+    return f.CostProfile(
         source="profiled",
         draft_samples=[(1, 3, 2.0), (1, 3, 2.2), (4, 3, 3.0)],
         verify_samples=[(1, 19.0), (8, 22.0)],
@@ -168,13 +169,13 @@ def cost_profile() -> m.CostProfile:
     )
 
 
-def plan(**changes) -> m.Experiment:
+def plan(**changes) -> c.Experiment:
     """The plan of an A/B of two arms."""
     fields = {"arms": ["adaptive", "fixed:2"], "baseline": "fixed:2", "rounds": 4, "concurrency": 4}
-    return m.Experiment(**(fields | changes))
+    return c.Experiment(**(fields | changes))
 
 
-def engine_sample(step: int = 0, engine: str = "0", **changes) -> m.EngineSample:
+def engine_sample(step: int = 0, engine: str = "0", **changes) -> f.EngineSample:
     """A second of a watched server's engine: 40 drafts of two tokens, 30 and 10 of them accepted."""
     fields = {
         "step": step, "time": step + 1.0, "block": 0, "model": "some/model", "engine": engine, "seconds": 1.0,
@@ -183,28 +184,31 @@ def engine_sample(step: int = 0, engine: str = "0", **changes) -> m.EngineSample
         "later_outputs": 40, "later_seconds": 2.0, "drafts": 40, "draft_tokens": 80, "accepted": 40,
         "accepted_by_position": [30, 10],
     }  # fmt: skip
-    return m.EngineSample(**(fields | changes))
+    return f.EngineSample(**(fields | changes))
 
 
-def heartbeat(time: float = 1.0) -> m.Heartbeat:
+def heartbeat(time: float = 1.0) -> f.Heartbeat:
     """A sign of life."""
-    return m.Heartbeat(time=time, state="serving", step=9, rss_mb=512.0, drafts_dropped=3)
+    return f.Heartbeat(time=time, state="serving", step=9, rss_mb=512.0, drafts_dropped=3)
 
 
-def event(text: str = "Something happened.") -> m.Event:
+def event(text: str = "Something happened.") -> f.Event:
     """A worker's event."""
-    return m.Event(level="info", kind="note from worker", text=text, time=1.0, step=3)
+    return f.Event(level="info", kind="note from worker", text=text, time=1.0, step=3)
 
 
-def bye(complete: bool = True, reason: str = "done") -> m.Bye:
+def bye(complete: bool = True, reason: str = "done") -> f.Bye:
     """The last frame."""
-    return m.Bye(reason=reason, complete=complete, time=9.0)
+    return f.Bye(reason=reason, complete=complete, time=9.0)
 
 
-def envelopes(frames, run: str | None = None, first: int = 0) -> list[m.Envelope]:
+def envelopes(frames, run: str | None = None, first: int = 0) -> list[codec.Envelope]:
     """Frames of one run, numbered from `first`, after the trip through bytes that they make in life."""
     run = run or new_run_id()
-    return [m.decode_frame(m.encode(m.Envelope(run, first + i, frame))) for i, frame in enumerate(frames)]
+    return [
+        codec.decode_frame(codec.encode(codec.Envelope(run, first + i, frame)))
+        for i, frame in enumerate(frames)
+    ]
 
 
 def whole_run() -> list:
@@ -229,10 +233,10 @@ def whole_run() -> list:
         request(3, block=1, tokens=31),
         block(2, kind="window", step=30, time=3.0),
         steps(30, 40, 2, tokens=400),
-        m.Tokens(1, 3, [5], ["x"], ["accepted"], []),
-        m.ExperimentBegun(plan(), 4.0, 40),
-        m.RoundDone(0, False, "serving was paused", 4.5, 40),
-        m.BlockRequests(2, [1, 2], [10, 20], [1.0, 1.0]),
+        f.Tokens(1, 3, [5], ["x"], ["accepted"], []),
+        f.ExperimentBegun(plan(), 4.0, 40),
+        f.RoundDone(0, False, "serving was paused", 4.5, 40),
+        f.BlockRequests(2, [1, 2], [10, 20], [1.0, 1.0]),
         engine_sample(),
         bye(),
     ]

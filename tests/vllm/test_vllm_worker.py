@@ -18,7 +18,7 @@ from avlab.kinds import VLLM_PYTHON
 from avlab.lab.lab import Lab
 from avlab.store import queries
 from avlab.vllm.serving_config import VllmConfig
-from avlab.wire import messages as m
+from avlab.wire import commands
 
 pytestmark = [needs_vllm, pytest.mark.vllm, pytest.mark.model]
 
@@ -139,12 +139,12 @@ def test_another_arm_is_served_by_another_engine(lab):
     )
     until(lambda: lab.progress()["tally"]["tokens"] > 20 or not lab.supervisor.status().alive, START)
     first = family(lab)[1:]
-    lab.supervisor.send(m.SetPolicy("none"))
+    lab.supervisor.send(commands.SetPolicy("none"))
     until(lambda: lab.progress()["tally"]["policy"] == "none" or not lab.supervisor.status().alive, START)
     assert gone(first)
     tokens = lab.progress()["tally"]["tokens"]
     until(lambda: lab.progress()["tally"]["tokens"] > tokens + 20 or not lab.supervisor.status().alive, 120)
-    lab.supervisor.send(m.SetPolicy("fixed:1"))
+    lab.supervisor.send(commands.SetPolicy("fixed:1"))
     until(lambda: lab.supervisor.status().state != "serving", START)  # while another engine starts
     status = lab.supervisor.stop(60)
     assert (status.outcome, status.error) == ("stopped", ""), lab.supervisor.log_tail()
@@ -169,6 +169,6 @@ def test_a_policy_that_the_engine_cannot_serve_is_refused(lab):
         VllmConfig.make(serve=command(**SPECULATION["ngram"]), policy="verify:2")
     lab.run(VllmConfig.make(serve=command(**SPECULATION["ngram"]), arrival="closed:2", workload="code"))
     until(lambda: lab.progress()["tally"]["tokens"] > 0 or not lab.supervisor.status().alive, START)
-    lab.supervisor.send(m.SetPolicy("verify:2"))
+    lab.supervisor.send(commands.SetPolicy("verify:2"))
     until(lambda: any("stays" in text for text in lab.tally.warnings), 60)
     lab.stop()

@@ -11,7 +11,7 @@ from serving_loop import Wire, quick, serve
 from stand_in_engine import K, StandInEngine
 
 from avlab.policies.arm import labels
-from avlab.wire import messages as m
+from avlab.wire import commands, frames
 from avlab.workers.entry import Order
 from avlab.workers.serving import ServingError
 
@@ -22,7 +22,7 @@ ARMS = ("adaptive", "fixed:2", "none")
 
 def plan(arms=ARMS, baseline="fixed:2", rounds=5, **changes):
     values = {"concurrency": 4, "length": 10.0, "washout": 3, "learn": 20} | changes
-    return m.Experiment(labels(arms), baseline, rounds, **values)
+    return commands.Experiment(labels(arms), baseline, rounds, **values)
 
 
 def conduct(wire=None, ask=None, **values):
@@ -34,7 +34,7 @@ def conduct(wire=None, ask=None, **values):
 
 def counted(wire):
     """Steps by counted block: {(round, arm): steps}."""
-    blocks = {block.block: block for block in wire.of(m.Block)}
+    blocks = {block.block: block for block in wire.of(frames.Block)}
     return Counter(
         (blocks[step.block].round, blocks[step.block].arm)
         for step in wire.steps
@@ -47,16 +47,16 @@ def test_every_round_has_every_arm_once_in_an_order_of_chance():
     assert reason == "done"
     assert counted(wire) == {(r, arm): 10 for r in range(5) for arm in ARMS}
     orders = {
-        tuple(block.arm for block in wire.of(m.Block) if block.kind == "serve" and block.round == number)
+        tuple(block.arm for block in wire.of(frames.Block) if block.kind == "serve" and block.round == number)
         for number in range(5)
     }
     assert len(orders) > 1
-    assert [(r.round, r.kept) for r in wire.of(m.RoundDone)] == [(r, True) for r in range(5)]
+    assert [(r.round, r.kept) for r in wire.of(frames.RoundDone)] == [(r, True) for r in range(5)]
 
 
 def test_washouts_are_their_own_blocks_and_learning_comes_first():
     wire, _, _ = conduct()
-    blocks = wire.of(m.Block)
+    blocks = wire.of(frames.Block)
     steps = Counter(step.block for step in wire.steps)
     first = next(place for place, block in enumerate(blocks) if block.round is not None)
     learning = [block for block in blocks[:first] if steps[block.block]]
@@ -71,20 +71,20 @@ def test_washouts_are_their_own_blocks_and_learning_comes_first():
 def test_a_switchback_keeps_the_requests_in_flight():
     wire, _, _ = conduct(max_new_tokens=50)
     assert {step.running for step in wire.steps} == {4}
-    assert {r.finish for r in wire.of(m.RequestDone)} <= {"length", "cancelled"}
+    assert {r.finish for r in wire.of(frames.RequestDone)} <= {"length", "cancelled"}
     assert (
-        sum(r.finish == "cancelled" for r in wire.of(m.RequestDone)) <= 4
+        sum(r.finish == "cancelled" for r in wire.of(frames.RequestDone)) <= 4
     )  # at the end of the run, not between
 
 
 def test_an_estimator_counts_only_the_steps_of_its_own_arm():
     wire, server, _ = conduct(ask=plan(("adaptive", "adaptive", "fixed:2"), "adaptive", rounds=30))
     served = Counter()
-    blocks = {block.block: block for block in wire.of(m.Block)}
+    blocks = {block.block: block for block in wire.of(frames.Block)}
     refits = {"adaptive": [], "adaptive#2": []}
     for step in wire.steps:
         served[blocks[step.block].arm] += 1
-    for refit in wire.of(m.Refit):
+    for refit in wire.of(frames.Refit):
         refits[refit.arm].append(refit.refit)
     steps = 20 + 30 * 13
     assert served["adaptive"] == served["adaptive#2"] == steps
@@ -114,8 +114,8 @@ def test_isolated_blocks_begin_alike():
     asked = Asked()
     wire, _, reason = conduct(ask=plan(design="isolated", rounds=3), text=asked, max_new_tokens=60)
     assert reason == "done"
-    done = sorted(wire.of(m.RequestDone), key=lambda request: request.request)
-    blocks = [b for b in wire.of(m.Block) if b.kind == "wash-out" and b.round is not None]
+    done = sorted(wire.of(frames.RequestDone), key=lambda request: request.request)
+    blocks = [b for b in wire.of(frames.Block) if b.kind == "wash-out" and b.round is not None]
     rounds = {}
     for number, block in enumerate(blocks):
         ends = blocks[number + 1].time if number + 1 < len(blocks) else np.inf
@@ -174,9 +174,9 @@ def test_what_users_got_in_a_block_adds_up():
     tokens = Counter()
     for step in wire.steps:
         tokens[step.block] += step.tokens
-    for served in wire.of(m.BlockRequests):
+    for served in wire.of(frames.BlockRequests):
         # a request that begins within the block has no time for its first tokens
-        begun = [r for r in wire.of(m.RequestDone) if r.request in served.request]
+        begun = [r for r in wire.of(frames.RequestDone) if r.request in served.request]
         assert begun and 0.6 * tokens[served.block] < sum(served.tokens) <= tokens[served.block]
         assert all(seconds >= 0 for seconds in served.seconds)
 
@@ -184,7 +184,7 @@ def test_what_users_got_in_a_block_adds_up():
 def pause_and_resume(at, asked):
     """A run of `asked` that is paused at a step, and resumed."""
     wire = Wire()
-    wire.orders += [(at, m.Pause())]
+    wire.orders += [(at, commands.Pause())]
     wire.orders.appendleft((0, asked))
     wire, server = serve(wire)
     reasons = []
@@ -193,7 +193,7 @@ def pause_and_resume(at, asked):
     deadline = time.monotonic() + 60
     while server.order.state != "paused" and time.monotonic() < deadline:
         time.sleep(0.01)
-    wire.orders.append((0, m.Resume()))
+    wire.orders.append((0, commands.Resume()))
     thread.join(60)
     assert reasons == ["done"]
     return wire
@@ -201,39 +201,39 @@ def pause_and_resume(at, asked):
 
 def test_a_pause_drops_the_round_and_another_is_served_for_it():
     wire = pause_and_resume(60, plan(rounds=3))
-    ends = [(r.kept, r.reason) for r in wire.of(m.RoundDone)]
+    ends = [(r.kept, r.reason) for r in wire.of(frames.RoundDone)]
     assert sorted(ends) == [(False, "serving was paused")] + [(True, "")] * 3
-    (dropped,) = (r.round for r in wire.of(m.RoundDone) if not r.kept)
-    said = [event.text for event in wire.of(m.Event)]
+    (dropped,) = (r.round for r in wire.of(frames.RoundDone) if not r.kept)
+    said = [event.text for event in wire.of(frames.Event)]
     assert f"Round {dropped + 1} was dropped: serving was paused." in said
 
 
 def test_a_pause_while_arms_learn_costs_nothing():
     wire = pause_and_resume(10, plan(rounds=3, learn=40))
-    assert [r.kept for r in wire.of(m.RoundDone)] == [True] * 3
+    assert [r.kept for r in wire.of(frames.RoundDone)] == [True] * 3
     steps = Counter(step.block for step in wire.steps)
-    assert sum(steps[block.block] for block in wire.of(m.Block) if block.round is None) >= 40
+    assert sum(steps[block.block] for block in wire.of(frames.Block) if block.round is None) >= 40
 
 
 def test_a_second_experiment_a_switch_of_policy_and_a_window_are_refused():
     wire = Wire()
-    wire.orders += [(20, plan(rounds=9)), (21, m.SetPolicy("none")), (22, m.Window(3))]
+    wire.orders += [(20, plan(rounds=9)), (21, commands.SetPolicy("none")), (22, commands.Window(3))]
     wire, _, _ = conduct(wire)
-    said = [event.text for event in wire.of(m.Event) if event.level == "warning"]
+    said = [event.text for event in wire.of(frames.Event) if event.level == "warning"]
     assert said == [
         "An A/B runs, so Experiment was refused: stop it first.",
         "An A/B runs, so SetPolicy was refused: stop it first.",
         "An A/B is running, and nothing may come between its blocks: stop it first.",
     ]
-    assert len(wire.of(m.RoundDone)) == 5
+    assert len(wire.of(frames.RoundDone)) == 5
 
 
 @pytest.mark.parametrize(
     ("ask", "sentence"),
     [
-        (m.Experiment(["adaptive", "fixed:9"], "adaptive", 3, 4), "fixed:9"),
-        (m.Experiment(["adaptive"], "adaptive", 3, 4), "two or more arms"),
-        (m.Experiment(["adaptive", "none"], "fixed:2", 3, 4), "a baseline among them"),
+        (commands.Experiment(["adaptive", "fixed:9"], "adaptive", 3, 4), "fixed:9"),
+        (commands.Experiment(["adaptive"], "adaptive", 3, 4), "two or more arms"),
+        (commands.Experiment(["adaptive", "none"], "fixed:2", 3, 4), "a baseline among them"),
     ],
 )
 def test_a_plan_that_cannot_be_served_ends_the_run_with_a_sentence(ask, sentence):
@@ -243,9 +243,9 @@ def test_a_plan_that_cannot_be_served_ends_the_run_with_a_sentence(ask, sentence
 
 def test_a_stop_leaves_the_unfinished_round_out():
     wire = Wire()
-    wire.orders += [(80, m.Stop())]
+    wire.orders += [(80, commands.Stop())]
     wire, _, reason = conduct(wire)
     assert reason == "stopped"
-    assert len(wire.of(m.RoundDone)) < 5
-    assert any("ended after" in event.text for event in wire.of(m.Event))
+    assert len(wire.of(frames.RoundDone)) < 5
+    assert any("ended after" in event.text for event in wire.of(frames.Event))
     assert K == 3

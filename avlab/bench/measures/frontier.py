@@ -19,7 +19,7 @@ from avlab.experiments import control_variate
 from avlab.experiments.frontier_analysis import dominates
 from avlab.formats import number
 from avlab.store.experiment_rows import BlockRate
-from avlab.wire.messages import Experiment
+from avlab.wire.commands import Experiment
 
 
 class Share(NamedTuple):

@@ -36,10 +36,10 @@ class Wire:
         self.over = threading.Event()
 
     def put(self, frame) -> None:
-        from avlab.wire import messages as m
+        from avlab.wire import codec, frames
 
-        m.encode(m.Envelope("bench", 0, frame))
-        if isinstance(frame, m.Steps):
+        codec.encode(codec.Envelope("bench", 0, frame))
+        if isinstance(frame, frames.Steps):
             self.steps += frame.steps
 
     def commands(self) -> list:

@@ -7,21 +7,21 @@ import time
 import pytest
 
 from avlab.lab.inbox import Inbox
-from avlab.wire import link
-from avlab.wire import messages as m
-from avlab.wire.link import Outbox, endpoint
-from avlab.wire.private import SOCKET_PATH_LIMIT, LinkError, is_private, private_folder
+from avlab.wire import commands as c
+from avlab.wire import frames as f
+from avlab.wire.sockets import SOCKET_PATH_LIMIT, LinkError, endpoint, is_private, private_folder
+from avlab.workers.outbox import Outbox
 
 RUN = "018f0000-0000-7000-8000-000000000000"
-HELLO = m.Hello("reference", 1, 0.0, {}, "t", "", None, None, 7, "unknown", {})
+HELLO = f.Hello("reference", 1, 0.0, {}, "t", "", None, None, 7, "unknown", {})
 
 
 def event(text):
-    return m.Event("info", "test", text, 0.0, 0)
+    return f.Event("info", "test", text, 0.0, 0)
 
 
 def drafts(rows):
-    return m.Drafts(rows, bytes(31 * rows))
+    return f.Drafts(rows, bytes(31 * rows))
 
 
 class Memory:
@@ -47,7 +47,7 @@ class Memory:
 
     @property
     def texts(self):
-        return [frame.text for frame in self.frames if isinstance(frame, m.Event)]
+        return [frame.text for frame in self.frames if isinstance(frame, f.Event)]
 
 
 @pytest.fixture
@@ -73,24 +73,24 @@ def test_frames_arrive_in_order_and_are_acknowledged(address):
     outbox.put(HELLO)
     for number in range(500):
         outbox.put(event(str(number)))
-    outbox.put(m.Bye("done", True, 1.0))
+    outbox.put(f.Bye("done", True, 1.0))
     assert outbox.close(timeout=60)
     inbox.close()
     assert memory.texts == [str(number) for number in range(500)]
-    assert isinstance(memory.frames[0], m.Hello) and isinstance(memory.frames[-1], m.Bye)
+    assert isinstance(memory.frames[0], f.Hello) and isinstance(memory.frames[-1], f.Bye)
 
 
 def test_commands_come_in_order_and_wake_the_worker(address):
     inbox = Inbox(address, RUN, Memory())
     outbox = Outbox(address, RUN)
-    inbox.send(m.Pause())
-    inbox.send(m.SetPolicy("fixed:3"))
+    inbox.send(c.Pause())
+    inbox.send(c.SetPolicy("fixed:3"))
     begin = time.monotonic()
     commands = []
     while len(commands) < 2:
         outbox.wait(5)
         commands += outbox.commands()
-    assert commands == [m.Pause(), m.SetPolicy("fixed:3")]
+    assert commands == [c.Pause(), c.SetPolicy("fixed:3")]
     assert time.monotonic() - begin < 4
     outbox.close(0)
     inbox.close()
@@ -99,14 +99,14 @@ def test_commands_come_in_order_and_wake_the_worker(address):
 def test_a_stop_is_told_at_once_to_whoever_cannot_ask_for_commands(address):
     inbox = Inbox(address, RUN, Memory())
     outbox = Outbox(address, RUN)
-    inbox.send(m.Stop(drain=True))
-    inbox.send(m.Pause())
+    inbox.send(c.Stop(drain=True))
+    inbox.send(c.Pause())
     until(lambda: len(outbox._commands) == 2)
     assert not outbox.stop_came.is_set()
-    inbox.send(m.Stop())
+    inbox.send(c.Stop())
     assert outbox.stop_came.wait(60)
     until(lambda: len(outbox._commands) == 3)
-    assert outbox.commands() == [m.Stop(drain=True), m.Pause(), m.Stop()]
+    assert outbox.commands() == [c.Stop(drain=True), c.Pause(), c.Stop()]
     outbox.close(0)
     inbox.close()
 
@@ -176,27 +176,27 @@ def test_raw_slots_give_way_and_are_counted_while_steps_are_kept(address):
     assert outbox.close(60)
     inbox.close()
     assert memory.texts == [str(number) for number in range(100)]
-    kept = sum(frame.rows for frame in memory.frames if isinstance(frame, m.Drafts))
+    kept = sum(frame.rows for frame in memory.frames if isinstance(frame, f.Drafts))
     assert kept + outbox.drafts_dropped == 100_000
 
 
 def test_a_changed_state_is_told_with_the_next_frame_and_not_a_beat_later(address, monkeypatch):
-    monkeypatch.setattr(link, "HEARTBEAT_SECONDS", 1000.0)
+    monkeypatch.setattr(module, "HEARTBEAT_SECONDS", 1000.0)
     memory, state = Memory(), ["timing steps 3/40"]
     inbox = Inbox(address, RUN, memory)
     outbox = Outbox(address, RUN, status=lambda: (state[0], 9))
     outbox.put(HELLO)
     state[0] = "serving"
     outbox.put(event("first step"))
-    until(lambda: any(isinstance(frame, m.Heartbeat) for frame in memory.frames))
+    until(lambda: any(isinstance(frame, f.Heartbeat) for frame in memory.frames))
     outbox.put(event("second step"))
     outbox.close(timeout=60)
     inbox.close()
-    assert [frame.state for frame in memory.frames if isinstance(frame, m.Heartbeat)] == ["serving"]
+    assert [frame.state for frame in memory.frames if isinstance(frame, f.Heartbeat)] == ["serving"]
 
 
 def test_the_worker_beats_and_the_lab_hears(address, monkeypatch):
-    monkeypatch.setattr(link, "HEARTBEAT_SECONDS", 0.1)
+    monkeypatch.setattr(module, "HEARTBEAT_SECONDS", 0.1)
     memory = Memory()
     inbox = Inbox(address, RUN, memory)
     outbox = Outbox(address, RUN, status=lambda: ("profiling", 12))
@@ -205,8 +205,8 @@ def test_the_worker_beats_and_the_lab_hears(address, monkeypatch):
     until(lambda: seen)
     assert inbox.received == -1 and not memory.frames  # nothing is recorded before the greeting
     outbox.put(HELLO)
-    until(lambda: any(isinstance(frame, m.Heartbeat) for frame in memory.frames))
-    beat = next(frame for frame in memory.frames if isinstance(frame, m.Heartbeat))
+    until(lambda: any(isinstance(frame, f.Heartbeat) for frame in memory.frames))
+    beat = next(frame for frame in memory.frames if isinstance(frame, f.Heartbeat))
     assert (beat.state, beat.step) == ("profiling", 12) and beat.rss_mb > 1
     until(lambda: inbox.silent_seconds < 1)
     outbox.close(5)
@@ -231,7 +231,7 @@ class Late:
 
 
 def test_nothing_goes_before_the_greeting(address, monkeypatch):
-    monkeypatch.setattr(link, "HEARTBEAT_SECONDS", 0.02)
+    monkeypatch.setattr(module, "HEARTBEAT_SECONDS", 0.02)
     memory = Memory()
     inbox = Inbox(address, RUN, memory)
     outbox = Outbox(address, RUN)
@@ -240,21 +240,21 @@ def test_nothing_goes_before_the_greeting(address, monkeypatch):
     until(lambda: len(memory.frames) > 1)
     outbox.close(5)
     inbox.close()
-    assert isinstance(memory.frames[0], m.Hello) and isinstance(memory.frames[1], m.Heartbeat)
+    assert isinstance(memory.frames[0], f.Hello) and isinstance(memory.frames[1], f.Heartbeat)
 
 
 def test_nothing_follows_a_farewell(address, monkeypatch):
-    monkeypatch.setattr(link, "HEARTBEAT_SECONDS", 0.02)
+    monkeypatch.setattr(module, "HEARTBEAT_SECONDS", 0.02)
     memory = Memory()
     inbox = Inbox(address, RUN, memory)
     outbox = Outbox(address, RUN)
     outbox.put(HELLO)
-    until(lambda: any(isinstance(frame, m.Heartbeat) for frame in memory.frames))
-    outbox.put(m.Bye("done", True, 1.0))
+    until(lambda: any(isinstance(frame, f.Heartbeat) for frame in memory.frames))
+    outbox.put(f.Bye("done", True, 1.0))
     time.sleep(0.3)  # a dozen beats' time
     outbox.close(5)
     inbox.close()
-    assert isinstance(memory.frames[-1], m.Bye)
+    assert isinstance(memory.frames[-1], f.Bye)
 
 
 def test_a_worker_without_its_lab_knows(address):
@@ -310,7 +310,7 @@ def test_an_address_that_cannot_be_bound_is_one_sentence():
 def test_a_frame_that_cannot_be_sent_ends_the_worker_rather_than_its_link_alone(address, capsys):
     outbox = Outbox(address, RUN)
     outbox.put(HELLO)
-    outbox.put(m.Event("info", "test", object(), 0.0, 0))
+    outbox.put(f.Event("info", "test", object(), 0.0, 0))
     end = time.monotonic() + 10
     while not outbox.lost:
         assert time.monotonic() < end

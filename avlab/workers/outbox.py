@@ -6,64 +6,24 @@ frame has a number and is kept until the lab says that it is committed. The lab'
 
 import contextlib
 import os
-import socket
 import threading
 import time
 import traceback
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
 
 import psutil
 import zmq
 
 from avlab.processes import end_children
-from avlab.wire import messages as m
+from avlab.wire import codec, commands, frames
+from avlab.wire.sockets import Bell, open_socket
 
 CONTACT_SECONDS = 10.0  # a worker that hears nothing from its lab for so long stops itself
 STUCK_SECONDS = 5.0  # and if it has not stopped so much later, because a step hangs, it ends at once
 HEARTBEAT_SECONDS = 1.0
 DRAFTS_BYTES = 64 << 20  # unacknowledged bytes above which raw slots are dropped; some 2 M slots, chosen here
 MOST_BYTES = 512 << 20  # unacknowledged bytes at which a run is given up rather than its frames
-
-
-def endpoint(folder: Path, name: str = "link") -> str:
-    """The address of a socket in a private folder."""
-    return f"ipc://{folder / name}"
-
-
-def open_socket(context: zmq.Context, kind: int = zmq.DEALER) -> zmq.Socket:
-    """A socket that closes without waiting and holds little: its owner keeps what is not acknowledged."""
-    opened = context.socket(kind)
-    opened.setsockopt(zmq.LINGER, 0)
-    opened.setsockopt(zmq.SNDHWM, 256)
-    opened.setsockopt(zmq.RCVHWM, 256)
-    return opened
-
-
-class Bell:
-    """Wakes a thread that polls sockets; ringing never blocks."""
-
-    def __init__(self) -> None:
-        self._out, self._in = socket.socketpair()
-        self._out.setblocking(False)
-        self._in.setblocking(False)
-
-    def ring(self) -> None:
-        with contextlib.suppress(OSError):  # full: it is ringing already; closed: nobody is left to wake
-            self._out.send(b"x")
-
-    def hush(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            while self._in.recv(4096):
-                pass
-
-    def fileno(self) -> int:
-        return self._in.fileno()
-
-    def close(self) -> None:
-        self._out.close()
-        self._in.close()
 
 
 class Outbox:
@@ -89,12 +49,12 @@ class Outbox:
         self.run, self.lost, self.drafts_dropped, self.greeted = run, "", 0, False
         self._address, self._status, self._clock, self._lab, self._guard = address, status, clock, lab, guard
         self._contact_seconds, self._drafts_bytes = contact_seconds, drafts_bytes
-        self._new: deque[m.Frame] = deque()  # put, not yet numbered
+        self._new: deque[frames.Frame] = deque()  # put, not yet numbered
         self._held: deque[tuple[int, bytes]] = deque()  # numbered, not yet acknowledged; numbers without gaps
         self._held_bytes = 0
         self._put_bytes = self._taken_bytes = 0  # of Drafts; each written by one thread only
         self._number = self._next = 0  # of the next frame to number; to send
-        self._commands: deque[m.Command] = deque()
+        self._commands: deque[commands.Command] = deque()
         self.stop_came = threading.Event()
         self._arrived = threading.Event()
         self._heard = self._beat = time.monotonic()
@@ -108,17 +68,17 @@ class Outbox:
         self._thread = threading.Thread(target=self._work, name="outbox", daemon=True)
         self._thread.start()
 
-    def put(self, frame: m.Frame) -> None:
+    def put(self, frame: frames.Frame) -> None:
         """Hand over a frame; returns at once. When too much waits, Drafts are dropped and counted."""
-        if isinstance(frame, m.Drafts):
+        if isinstance(frame, frames.Drafts):
             size = len(frame.batch)
             if self._held_bytes + self._put_bytes - self._taken_bytes + size > self._drafts_bytes:
                 self.drafts_dropped += frame.rows
                 return
             self._put_bytes += size
         with self._order:
-            self._farewell = self._farewell or isinstance(frame, m.Bye)
-            self.greeted = self.greeted or isinstance(frame, m.Hello)
+            self._farewell = self._farewell or isinstance(frame, frames.Bye)
+            self.greeted = self.greeted or isinstance(frame, frames.Hello)
             self._new.append(frame)
         self._bell.ring()
 
@@ -127,7 +87,7 @@ class Outbox:
         self._beat = 0.0
         self._bell.ring()
 
-    def commands(self) -> list[m.Command]:
+    def commands(self) -> list[commands.Command]:
         """What the lab asked since the last call, in order."""
         self._arrived.clear()
         taken = []
@@ -170,7 +130,7 @@ class Outbox:
             blocked = self._next < self._number
             poller.register(wire, zmq.POLLIN | (zmq.POLLOUT if blocked else 0))
             poller.poll(100 if self._deadline else int(1000 * HEARTBEAT_SECONDS / 2))
-            self._bell.hush()
+            self._bell.drain()
             self._receive(wire)
             self._watch(wire)
             self._take()
@@ -185,23 +145,23 @@ class Outbox:
     def _receive(self, wire: zmq.Socket) -> None:
         while True:
             try:
-                command = m.decode_command(wire.recv(zmq.NOBLOCK))
+                command = codec.decode_command(wire.recv(zmq.NOBLOCK))
             except zmq.Again:
                 return
-            except m.MessageError as error:
+            except codec.MessageError as error:
                 if self.greeted:
-                    self.put(m.Event("warning", "message", str(error), self._clock(), self._status()[1]))
+                    self.put(frames.Event("warning", "message", str(error), self._clock(), self._status()[1]))
                 continue
             self._heard = time.monotonic()
-            if isinstance(command, m.Acknowledge):
+            if isinstance(command, commands.Acknowledge):
                 while self._held and self._held[0][0] <= command.sequence:
                     self._held_bytes -= len(self._held.popleft()[1])
                 self._next = max(self._next, self._held[0][0] if self._held else self._number)
-            elif isinstance(command, m.Resend):
+            elif isinstance(command, commands.Resend):
                 first = self._held[0][0] if self._held else self._number
                 self._next = min(self._next, max(first, command.sequence + 1))
             else:
-                if isinstance(command, m.Stop) and not command.drain:
+                if isinstance(command, commands.Stop) and not command.drain:
                     self.stop_came.set()
                 self._commands.append(command)
                 self._arrived.set()
@@ -214,14 +174,16 @@ class Outbox:
         if due and self._deadline is None:
             self._said, self._beat = state, now
             memory = self._process.memory_info().rss / 2**20
-            heartbeat = m.Heartbeat(self._clock(), state, step, memory, self.drafts_dropped)
+            heartbeat = frames.Heartbeat(self._clock(), state, step, memory, self.drafts_dropped)
             with self._order:  # nothing is before the greeting, and nothing follows a farewell
                 greeted = self.greeted
                 if greeted and not self._farewell:
                     self._new.append(heartbeat)
             if not greeted:  # there is no run yet to record it in: sent once, not kept
                 with contextlib.suppress(zmq.Again):
-                    wire.send(m.encode(m.Envelope(self.run, m.UNNUMBERED, heartbeat)), zmq.NOBLOCK)
+                    wire.send(
+                        codec.encode(codec.Envelope(self.run, codec.UNNUMBERED, heartbeat)), zmq.NOBLOCK
+                    )
         if not self.lost:
             if self._lab is not None and os.getppid() != self._lab:
                 self.lost = "The lab ended, so its worker did."
@@ -240,9 +202,9 @@ class Outbox:
         """Number what was put."""
         while self._new:
             frame = self._new.popleft()
-            if isinstance(frame, m.Drafts):
+            if isinstance(frame, frames.Drafts):
                 self._taken_bytes += len(frame.batch)
-            data = m.encode(m.Envelope(self.run, self._number, frame))
+            data = codec.encode(codec.Envelope(self.run, self._number, frame))
             self._held.append((self._number, data))
             self._held_bytes += len(data)
             self._number += 1

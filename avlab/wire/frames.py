@@ -1,31 +1,17 @@
-"""Everything a worker and its lab say to each other. One direction each: commands go in, frames come out.
+"""Frames: what a worker says to its lab.
 
-Encoded with msgpack by msgspec: a message of another version, or one that does not fit, is refused, never
-guessed at.
 Times are seconds since the run began (worker's monotonic clock) unless a name says `wall`.
 """
 
 import msgspec
 
-VERSION = 1
-UNNUMBERED = -1
+from avlab.wire.commands import Experiment
+from avlab.wire.message import Message, snake
+
 PLAYGROUND = "playground"  # the kind of its blocks, requests and events
 
 
-class Message(msgspec.Struct, frozen=True, tag_field="type", forbid_unknown_fields=True):
-    """Base of all messages; the tag is the class's name in snake case."""
-
-
-def _snake(name: str) -> str:
-    return "".join("_" + c.lower() if c.isupper() else c for c in name).lstrip("_")
-
-
-# ----------------------------------------------------------------------------------------------------
-# frames: worker -> lab
-# ----------------------------------------------------------------------------------------------------
-
-
-class Hello(Message, frozen=True, tag=_snake):
+class Hello(Message, frozen=True, tag=snake):
     """First frame of a run: what is about to run, and on what."""
 
     kind: str  # worker kind: "reference", "vllm", "attach"
@@ -39,10 +25,10 @@ class Hello(Message, frozen=True, tag=_snake):
     K: int
     code: str  # commit of this project, its version where it is installed, or "unknown"
     machine: dict  # processor, cores, memory, dtype, threads, spin count, versions
-    features: list[str] = []  # names of the features in its Drafts
+    features: list[str] = msgspec.field(default_factory=list)  # names of the features in its Drafts
 
 
-class CostProfile(Message, frozen=True, tag=_snake):
+class CostProfile(Message, frozen=True, tag=snake):
     """Step costs as profiled at start or read from a file, and the tables made of them. Milliseconds."""
 
     source: str  # "profiled" or the file's name
@@ -56,7 +42,7 @@ class CostProfile(Message, frozen=True, tag=_snake):
 HEADLINE = ("serve",)  # the kinds of block that headline numbers are of
 
 
-class Block(Message, frozen=True, tag=_snake):
+class Block(Message, frozen=True, tag=snake):
     """A run of steps under one policy begins."""
 
     block: int
@@ -104,13 +90,13 @@ class Step(msgspec.Struct, frozen=True, array_like=True):
     )
 
 
-class Steps(Message, frozen=True, tag=_snake):
+class Steps(Message, frozen=True, tag=snake):
     """Steps in order, sent several times a second. Never dropped."""
 
     steps: list[Step]
 
 
-class EngineSample(Message, frozen=True, tag=_snake):
+class EngineSample(Message, frozen=True, tag=snake):
     """One engine of a watched server between two readings of its /metrics: `avlab.vllm.metrics.Counters`."""
 
     step: int  # the interval's number, as in Step
@@ -138,7 +124,7 @@ class EngineSample(Message, frozen=True, tag=_snake):
     accepted_by_position: list[int]
 
 
-class Refit(Message, frozen=True, tag=_snake):
+class Refit(Message, frozen=True, tag=snake):
     """The estimator's coefficients after a refit, and what the round held."""
 
     arm: str
@@ -152,7 +138,7 @@ class Refit(Message, frozen=True, tag=_snake):
     positives: list[int]
 
 
-class Calibration(Message, frozen=True, tag=_snake):
+class Calibration(Message, frozen=True, tag=snake):
     """Predictions against outcomes since the last such frame, for one source, block and class of requests.
 
     Sparse columns of equal length; `bin` is one of the 128 fixed log-odds bins of `speculation.calibration`.
@@ -173,14 +159,14 @@ class Calibration(Message, frozen=True, tag=_snake):
     sum_squared_error: list[float]
 
 
-class Drafts(Message, frozen=True, tag=_snake):
+class Drafts(Message, frozen=True, tag=snake):
     """Raw draft slots, one row each. May be dropped when the lab cannot keep up."""
 
     rows: int
     batch: bytes  # an Arrow stream of one record batch: `avlab.wire.draft_rows`
 
 
-class RequestDone(Message, frozen=True, tag=_snake):
+class RequestDone(Message, frozen=True, tag=snake):
     """A request ended."""
 
     request: int
@@ -226,7 +212,7 @@ class Slot(msgspec.Struct, frozen=True):
     residual_top: list[Choice] = []  # of a correction: the (p - q)+ that it was drawn from
 
 
-class Tokens(Message, frozen=True, tag=_snake):
+class Tokens(Message, frozen=True, tag=snake):
     """One step of one request in full, for the playground."""
 
     request: int  # negative: the playground's requests count down from -1
@@ -240,15 +226,15 @@ class Tokens(Message, frozen=True, tag=_snake):
     own: Slot | None = None  # the target's own token; None where an accepted draft ended the text
 
 
-class ExperimentBegun(Message, frozen=True, tag=_snake):
+class ExperimentBegun(Message, frozen=True, tag=snake):
     """An A/B begins: its plan as asked for, and when."""
 
-    plan: "Experiment"
+    plan: Experiment
     time: float
     step: int
 
 
-class RoundDone(Message, frozen=True, tag=_snake):
+class RoundDone(Message, frozen=True, tag=snake):
     """A round of an A/B is over: kept, with a counted block for every arm, or dropped for a reason."""
 
     round: int
@@ -258,7 +244,7 @@ class RoundDone(Message, frozen=True, tag=_snake):
     step: int
 
 
-class BlockRequests(Message, frozen=True, tag=_snake):
+class BlockRequests(Message, frozen=True, tag=snake):
     """What each request got within a counted block. Columns of equal length.
 
     seconds is from its last token before the block (or its first one, if that came within) to its last token in it,
@@ -271,7 +257,7 @@ class BlockRequests(Message, frozen=True, tag=_snake):
     seconds: list[float]
 
 
-class Event(Message, frozen=True, tag=_snake):
+class Event(Message, frozen=True, tag=snake):
     """Something worth telling the reader: level is "info", "warning" or "error"."""
 
     level: str
@@ -281,7 +267,7 @@ class Event(Message, frozen=True, tag=_snake):
     step: int
 
 
-class Heartbeat(Message, frozen=True, tag=_snake):
+class Heartbeat(Message, frozen=True, tag=snake):
     """The worker lives; also carries its state and memory."""
 
     time: float
@@ -291,7 +277,7 @@ class Heartbeat(Message, frozen=True, tag=_snake):
     drafts_dropped: int  # rows of Drafts frames dropped so far
 
 
-class Bye(Message, frozen=True, tag=_snake):
+class Bye(Message, frozen=True, tag=snake):
     """Last frame of a run."""
 
     reason: str  # "done", "stopped", or the sentence of the error that ended it
@@ -317,176 +303,3 @@ Frame = (
     | Heartbeat
     | Bye
 )
-
-
-class Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A frame on its way: version, run and a sequence number without gaps, which the lab acknowledges.
-
-    A heartbeat that comes before the Hello is UNNUMBERED: it says how far the start is, and is not recorded.
-    """
-
-    run: str  # UUIDv7 as text
-    sequence: int
-    frame: Frame
-    version: int = VERSION
-
-
-# ----------------------------------------------------------------------------------------------------
-# commands: lab -> worker
-# ----------------------------------------------------------------------------------------------------
-
-
-class Acknowledge(Message, frozen=True, tag=_snake):
-    """Every frame up to and including `sequence` is committed."""
-
-    sequence: int
-
-
-class Resend(Message, frozen=True, tag=_snake):
-    """Send every frame after `sequence` again: one was lost on the way."""
-
-    sequence: int
-
-
-class Stop(Message, frozen=True, tag=_snake):
-    """Finish the step, say goodbye, exit. `drain` serves the running requests to their end first."""
-
-    drain: bool = False
-
-
-class Pause(Message, frozen=True, tag=_snake):
-    """Hold before the next step."""
-
-
-class Resume(Message, frozen=True, tag=_snake):
-    """Go on after a pause."""
-
-
-class SetPolicy(Message, frozen=True, tag=_snake):
-    """Serve under this arm from the next step on, in a new block."""
-
-    arm: str
-    kind: str = "serve"
-    round: int | None = None
-
-
-class SetWorkload(Message, frozen=True, tag=_snake):
-    """Take new requests from this workload, arriving so. Running requests finish."""
-
-    workload: str
-    arrival: str
-
-
-MOST_WINDOW_STEPS = 100_000
-
-
-class Window(Message, frozen=True, tag=_snake):
-    """Verify everything for a number of steps, at most MOST_WINDOW_STEPS: untrimmed labels.
-
-    It scores; it teaches only if asked to.
-    """
-
-    steps: int
-    teach: bool = False
-
-
-class Experiment(Message, frozen=True, tag=_snake):
-    """Serve these arms in rounds, each arm once a round in random order, until `rounds` are kept; then the run ends.
-
-    "switchback" lets the same requests run on through every block; "isolated" begins every block without requests,
-    and gives every arm of a round the same prompts with the same seeds.
-    """
-
-    arms: list[str]  # labels, see `avlab.policies.labels`; "fixed:5@16" has a load of its own
-    baseline: str  # one of them
-    rounds: int
-    concurrency: int  # requests under way
-    design: str = "switchback"  # or "isolated"
-    length: float = 40.0  # of a counted block, in `unit`
-    unit: str = "steps"  # or "seconds"
-    washout: int = 4  # steps after a switch that are not counted
-    learn: int = 200  # steps that an arm with an estimator serves before the first round
-    seed: int = 0  # of the order of arms, and with the run's seed of the prompts of isolated blocks
-
-
-class Generate(Message, frozen=True, tag=_snake):
-    """Serve this one prompt in a block of its own while the workload waits; each step is reported as Tokens.
-
-    step_by_step takes the first step and waits for Advance. Without an Advance or Attend for some time it is ended.
-    What is wrong with it comes back as an Event of kind "playground".
-    """
-
-    messages: list[dict]
-    max_tokens: int
-    arm: str = ""  # "": the one in force
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-    seed: int = 0
-    step_by_step: bool = False
-
-
-class Advance(Message, frozen=True, tag=_snake):
-    """One more step of a step-by-step generation, or all that are left."""
-
-    to_the_end: bool = False
-
-
-class Attend(Message, frozen=True, tag=_snake):
-    """Somebody still looks at the generation; see Generate."""
-
-
-class Leave(Message, frozen=True, tag=_snake):
-    """End the generation where it is; the workload goes on."""
-
-
-Command = (
-    Acknowledge
-    | Resend
-    | Stop
-    | Pause
-    | Resume
-    | SetPolicy
-    | SetWorkload
-    | Window
-    | Experiment
-    | Generate
-    | Advance
-    | Attend
-    | Leave
-)
-
-_encoder = msgspec.msgpack.Encoder()
-_frames = msgspec.msgpack.Decoder(Envelope)
-_commands = msgspec.msgpack.Decoder(Command)
-
-
-class MessageError(ValueError):
-    """Bytes that are not a message of this version."""
-
-
-def encode(message: Envelope | Message) -> bytes:
-    """A message as bytes."""
-    return _encoder.encode(message)
-
-
-def decode_frame(data: bytes) -> Envelope:
-    """An envelope from bytes. Raises MessageError for damaged bytes or another version."""
-    try:
-        envelope = _frames.decode(data)
-    except msgspec.DecodeError as error:
-        raise MessageError(f"A frame from the worker could not be read ({error}).") from None
-    if envelope.version != VERSION:
-        raise MessageError(
-            f"The worker speaks message version {envelope.version}, this lab {VERSION}: run both from one "
-            "install."
-        )
-    return envelope
-
-
-def decode_command(data: bytes):
-    """A command from bytes. Raises MessageError for damaged bytes."""
-    try:
-        return _commands.decode(data)
-    except msgspec.DecodeError as error:
-        raise MessageError(f"A command could not be read ({error}).") from None
