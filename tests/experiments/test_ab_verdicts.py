@@ -17,8 +17,8 @@ from avlab.report import _table, report
 from avlab.store.database import Database
 from avlab.store.ids import new_run_id
 from avlab.store.recorder import Recorder
-from avlab.wire import commands as c
-from avlab.wire import frames as f
+from avlab.wire import commands as cm
+from avlab.wire import frames as fr
 
 ROUNDS = 40
 
@@ -271,16 +271,16 @@ def test_tokens_a_second_are_those_of_the_ledger(tmp_path):
     run, config = new_run_id(), {"policy": "none", "workload": "chat", "temperature": 1.0}
     sent = [
         frames.hello(config=config),
-        f.ExperimentBegun(c.Experiment(["fixed:5", "none"], "none", 8, 4), 0.0, 0),
+        fr.ExperimentBegun(cm.Experiment(["fixed:5", "none"], "none", 8, 4), 0.0, 0),
     ]
     for block in range(16):
         number, arm = divmod(block, 2)
         tokens = (8 if number % 2 else 2) if arm == 0 else 4
         sent.append(
-            f.Block(block, ("fixed:5", "none")[arm], "serve", 10 * block, float(block), "chat", number)
+            fr.Block(block, ("fixed:5", "none")[arm], "serve", 10 * block, float(block), "chat", number)
         )
         sent.append(frames.steps(10 * block, 10 * block + 10, block=block, tokens=tokens))
-        sent += [f.RoundDone(number, True, "", block + 1.0, 10 * block + 10)] if arm else []
+        sent += [fr.RoundDone(number, True, "", block + 1.0, 10 * block + 10)] if arm else []
     with Database(tmp_path / "lab.duckdb") as database, Recorder(database) as recorder:
         for envelope in frames.envelopes(sent, run, 0):
             recorder.record(envelope)

@@ -15,8 +15,8 @@ from avlab.store.database import Database
 from avlab.store.experiment_rows import BlockRate, ServedLedger
 from avlab.store.ids import new_run_id
 from avlab.store.recorder import Recorder
-from avlab.wire import commands as c
-from avlab.wire import frames as f
+from avlab.wire import commands as cm
+from avlab.wire import frames as fr
 
 PRICE, TOKENS = 0.0008, 16  # seconds a prompt token; tokens a step
 PARTS = ("prompt_ms", "draft_ms", "verify_ms", "sample_ms", "decide_ms", "other_ms")
@@ -131,11 +131,11 @@ def recorded(tmp_path, design, rounds=8, dear=None):
     prompt takes 500 ms from round `dear` on.
     """
     run, config = new_run_id(), {"policy": "none", "workload": "chat", "temperature": 1.0}
-    plan = c.Experiment(["fixed:5", "none"], "none", rounds, 4, design)
-    sent, clock = [frames.hello(config=config), f.ExperimentBegun(plan, 0.0, 0)], 0.0
+    plan = cm.Experiment(["fixed:5", "none"], "none", rounds, 4, design)
+    sent, clock = [frames.hello(config=config), fr.ExperimentBegun(plan, 0.0, 0)], 0.0
     for number in range(2 * rounds):
         arm, first = ("fixed:5", "none")[number % 2], 10 * number
-        sent.append(f.Block(number, arm, "serve", first, clock, "chat", number // 2))
+        sent.append(fr.Block(number, arm, "serve", first, clock, "chat", number // 2))
         for each in range(first, first + 10):
             prompt = each % 10 < (1 if arm == "fixed:5" else 3)
             late = dear is not None and number // 2 >= dear
@@ -146,8 +146,8 @@ def recorded(tmp_path, design, rounds=8, dear=None):
                 "tokens": 4,
                 "verify_ms": 55.0 if prompt else 5.0,
             }
-            sent.append(f.Steps([frames.step(each, number, **told)]))
-        sent += [f.RoundDone(number // 2, True, "", clock, first + 10)] if number % 2 else []
+            sent.append(fr.Steps([frames.step(each, number, **told)]))
+        sent += [fr.RoundDone(number // 2, True, "", clock, first + 10)] if number % 2 else []
     tmp_path.mkdir(exist_ok=True)
     with Database(tmp_path / "lab.duckdb") as database, Recorder(database) as recorder:
         for envelope in frames.envelopes(sent, run, 0):

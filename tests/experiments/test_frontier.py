@@ -26,7 +26,7 @@ from avlab.store.database import Database
 from avlab.store.experiments import FINISHED
 from avlab.store.ids import new_run_id
 from avlab.store.recorder import Recorder
-from avlab.wire import frames as f
+from avlab.wire import frames as fr
 
 WORKER = (sys.executable, str(SUPPORT / "stand_in_serving.py"))
 QUICK = {"loads": (1, 4), "repeats": 2, "block": "6steps", "washout": 1, "learn": 10}
@@ -132,18 +132,18 @@ def stored(tmp_path, *runs):
     with Database(tmp_path / "lab.duckdb") as database, Recorder(database) as recorder:
         for run, (repeats, *rounds) in zip(ids, runs, strict=True):
             asked = msgspec.structs.replace(whole, rounds=repeats)
-            sent = [frames.hello(config=config.model_dump(mode="json")), f.ExperimentBegun(asked, 0.0, 0)]
+            sent = [frames.hello(config=config.model_dump(mode="json")), fr.ExperimentBegun(asked, 0.0, 0)]
             blocks = 0
             for number, (kept, cells) in enumerate(rounds):
                 for arm in whole.arms[:cells]:
                     step = 10 * blocks
-                    sent.append(f.Block(blocks, arm, "serve", step, step / 10, "code", number))
+                    sent.append(fr.Block(blocks, arm, "serve", step, step / 10, "code", number))
                     sent.append(frames.steps(step, step + 10, block=blocks))
-                    sent.append(f.BlockRequests(blocks, [blocks], [80], [1.0]))
+                    sent.append(fr.BlockRequests(blocks, [blocks], [80], [1.0]))
                     blocks += 1
                 if kept is not None:
                     reason = "" if kept else "serving was paused"
-                    sent.append(f.RoundDone(number, kept, reason, float(blocks), 10 * blocks))
+                    sent.append(fr.RoundDone(number, kept, reason, float(blocks), 10 * blocks))
             for envelope in frames.envelopes(sent, run, 0):
                 recorder.record(envelope)
         recorder.flush()

@@ -24,7 +24,7 @@ from avlab.store.database import Database, connect_reader
 from avlab.store.errors import RecorderError, StoreError, TransferError
 from avlab.store.ids import new_run_id
 from avlab.store.recorder import Recorder
-from avlab.wire import frames as f
+from avlab.wire import frames as fr
 
 STAND_IN = (sys.executable, str(SUPPORT / "stand_in_worker.py"))
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "q.part")
@@ -37,7 +37,7 @@ AS_JSON = duckdb.IOException(
 def recorded(tmp_path):
     """(a cursor, the run that the file holds)."""
     with Database(tmp_path / "lab.duckdb") as database:
-        run, of_an_ab = new_run_id(), (f.ExperimentBegun, f.RoundDone, f.BlockRequests)
+        run, of_an_ab = new_run_id(), (fr.ExperimentBegun, fr.RoundDone, fr.BlockRequests)
         sent = [frame for frame in frames.whole_run() if not isinstance(frame, of_an_ab)]
         with Recorder(database) as recorder:
             for envelope in frames.envelopes(sent, run):

@@ -22,8 +22,8 @@ from avlab.store import queries
 from avlab.store.database import Database, connect_reader
 from avlab.store.ids import new_run_id
 from avlab.store.recorder import Recorder
-from avlab.wire import commands as c
-from avlab.wire import frames as f
+from avlab.wire import commands as cm
+from avlab.wire import frames as fr
 
 COMMAND = (sys.executable, str(SUPPORT / "stand_in_worker.py"))
 
@@ -52,7 +52,7 @@ def begin(lab, mood="plain", **values):
 
 
 def steps_seen(lab):
-    return sum(isinstance(frame, f.Steps) for frame in lab.frames)
+    return sum(isinstance(frame, fr.Steps) for frame in lab.frames)
 
 
 def summary(lab, run):
@@ -93,7 +93,7 @@ def test_stopping_says_goodbye(lab):
 
 def test_one_worker_at_a_time_and_the_next_may_follow(lab):
     with pytest.raises(WorkerError, match="No worker"):
-        lab.send(c.Pause())
+        lab.send(cm.Pause())
     run = begin(lab)
     with pytest.raises(WorkerError, match=f"busy with run {run}"):
         begin(lab)
@@ -199,7 +199,7 @@ def test_a_worker_killed_while_it_starts_is_a_sentence_that_says_what_to_do(lab)
 def test_a_stop_that_is_only_sent_ends_a_worker_before_and_after_its_greeting(lab, greeted):
     begin(lab, "plain" if greeted else "slow to start")
     until(lambda: steps_seen(lab) > 3 if greeted else lab.status().pid)
-    lab.send(c.Stop())
+    lab.send(cm.Stop())
     assert greeted or lab.status().state in ("stopping", "ended")
     assert lab.wait(60)
     assert (lab.status().outcome, lab.status().error) == ("stopped", "")
@@ -207,8 +207,8 @@ def test_a_stop_that_is_only_sent_ends_a_worker_before_and_after_its_greeting(la
 
 def test_a_killed_workers_children_go_too(lab):
     begin(lab, "child")
-    until(lambda: any(isinstance(f, f.Event) and f.kind == "child" for f in lab.frames))
-    child = next(int(f.text) for f in lab.frames if isinstance(f, f.Event))
+    until(lambda: any(isinstance(f, fr.Event) and f.kind == "child" for f in lab.frames))
+    child = next(int(f.text) for f in lab.frames if isinstance(f, fr.Event))
     os.kill(lab.status().pid, signal.SIGKILL)
     assert lab.wait(60)
     until(lambda: gone(child))
@@ -218,7 +218,7 @@ def test_a_killed_workers_children_go_too(lab):
 def test_a_worker_that_does_not_listen_is_ended(lab):
     run = begin(lab, "deaf")
     until(lambda: steps_seen(lab) > 1)
-    pid, child = lab.status().pid, next(int(f.text) for f in lab.frames if isinstance(f, f.Event))
+    pid, child = lab.status().pid, next(int(f.text) for f in lab.frames if isinstance(f, fr.Event))
     status = lab.stop(timeout=0.5)
     assert status.outcome == "cut short" and "did not stop" in status.error
     assert gone(pid) and gone(child) and summary(lab, run)["state"] == "cut short"
@@ -363,7 +363,7 @@ def test_a_process_that_took_over_the_number_is_left_alone(tmp_path):
 def test_threads_and_spinning_are_chosen_before_the_worker_starts(lab):
     begin(lab, tokens=4, threads=3, spin=77)
     assert lab.wait(60)
-    machine = next(frame.machine for frame in lab.frames if isinstance(frame, f.Hello))
+    machine = next(frame.machine for frame in lab.frames if isinstance(frame, fr.Hello))
     assert machine == {"OMP_NUM_THREADS": "3", "GOMP_SPINCOUNT": "77", "OMP_WAIT_POLICY": None}
     clean = {"OMP_WAIT_POLICY": "ACTIVE"}
     plain = worker_environment(RunConfig.make(), clean)

@@ -7,13 +7,15 @@ from avlab.store import queries
 from avlab.store.database import Database
 from avlab.store.ids import new_run_id
 from avlab.store.recorder import Recorder
-from avlab.wire import frames as f
+from avlab.wire import frames as fr
 
 
 def tokens(request, step):
-    slot = f.Slot(7, " x", "trimmed", q=0.25, estimate=0.5, survival=0.5, draft_top=[f.Choice(7, " x", 0.25)])
-    own = f.Slot(9, " y", "sampled", p=0.5, target_top=[f.Choice(9, " y", 0.5)])
-    return f.Tokens(request, step, [9], [" y"], ["sampled"], [slot], own)
+    slot = fr.Slot(
+        7, " x", "trimmed", q=0.25, estimate=0.5, survival=0.5, draft_top=[fr.Choice(7, " x", 0.25)]
+    )
+    own = fr.Slot(9, " y", "sampled", p=0.5, target_top=[fr.Choice(9, " y", 0.5)])
+    return fr.Tokens(request, step, [9], [" y"], ["sampled"], [slot], own)
 
 
 def recorded(path, keep):

@@ -21,7 +21,7 @@ from avlab.store.database import Database
 from avlab.store.errors import UnknownRun
 from avlab.store.ids import new_run_id
 from avlab.store.recorder import Recorder
-from avlab.wire import frames as f
+from avlab.wire import frames as fr
 
 
 @pytest.fixture
@@ -205,11 +205,11 @@ def test_a_ledger_tells_apart_no_time_and_time_that_is_not_told(lab):
     undrafted = dict.fromkeys(("scheduled", "admitted", "accepted", "labelled"), (0, 0, 0))
     con, run = lab(
         frames.hello(),
-        f.Block(0, "adaptive", "serve", 0, 0.0, "chat", 0),
+        fr.Block(0, "adaptive", "serve", 0, 0.0, "chat", 0),
         frames.steps(0, 10),
-        f.Block(1, "none", "serve", 10, 1.0, "chat", 0),
+        fr.Block(1, "none", "serve", 10, 1.0, "chat", 0),
         frames.steps(10, 20, block=1, **untold, **undrafted),
-        f.RoundDone(0, True, "", 2.0, 20),
+        fr.RoundDone(0, True, "", 2.0, 20),
     )
     told = queries.arm_ledger(con, run)
     parts = ("draft_ms", "verify_ms", "sample_ms", "decide_ms")
@@ -312,9 +312,9 @@ def test_time_that_a_pause_took_is_told_and_time_between_blocks_is_no_steps(lab)
     late = [frames.step(10 + i, time=61.1 + 0.1 * i) for i in range(5)]
     later = [frames.step(15 + i, block=1, time=121.1 + 0.1 * i) for i in range(5)]
     con, run = lab(
-        frames.hello(), frames.block(0), frames.steps(0, 10), f.Event("info", "paused", "Serving is held.", 1.0, 10),
-        f.Event("info", "serving", "Serving goes on.", 61.0, 10), f.Steps(late),
-        frames.block(1, "none", step=15, time=121.0), f.Steps(later),
+        frames.hello(), frames.block(0), frames.steps(0, 10), fr.Event("info", "paused", "Serving is held.", 1.0, 10),
+        fr.Event("info", "serving", "Serving goes on.", 61.0, 10), fr.Steps(late),
+        frames.block(1, "none", step=15, time=121.0), fr.Steps(later),
     )  # fmt: skip
     trace = queries.steps_since(con, run, max_points=100).to_pydict()
     assert trace["paused"] == [0.0] * 10 + [pytest.approx(60.0)] + [0.0] * 9
@@ -394,7 +394,7 @@ def test_costs_profiled_and_measured(lab):
     con, run = lab(
         frames.hello(),
         frames.cost_profile(),
-        frames.m.CostProfile("later", [(1, 3, 5.0)], [(1, 50.0)], [[0.0, 5.0]] * 2, [0.0, 50.0], "dd"),
+        fr.CostProfile("later", [(1, 3, 5.0)], [(1, 50.0)], [[0.0, 5.0]] * 2, [0.0, 50.0], "dd"),
         frames.block(0),
         frames.steps(0, 3, verify_ms=50.0),
         frames.steps(3, 4, verify_ms=900.0),

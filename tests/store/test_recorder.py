@@ -10,6 +10,7 @@ import time
 import typing
 
 import duckdb
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -24,6 +25,8 @@ from avlab.store.ids import new_run_id
 from avlab.store.measure import measure_rate
 from avlab.store.recorder import Recorder
 from avlab.store.tables import TABLES
+from avlab.wire import codec
+from avlab.wire import frames as fr
 
 LATER = 3600.0  # flush_seconds with which nothing is committed by itself
 
@@ -51,7 +54,7 @@ def states(database) -> list[str]:
 
 
 def test_every_frame_type_becomes_its_rows(database):
-    assert {type(frame) for frame in frames.whole_run()} == set(typing.get_args(frames.m.Frame))
+    assert {type(frame) for frame in frames.whole_run()} == set(typing.get_args(fr.Frame))
     record(database, envelopes(frames.whole_run()))
     con = database.cursor()
     assert {table: count(con, table) for table in TABLES if table not in ("calibration", "commits")} == {
@@ -76,10 +79,10 @@ def test_every_frame_type_becomes_its_rows(database):
 def test_a_step_comes_back_as_it_was(database):
     run = new_run_id()
     sent = frames.step(5, expected_ms=float("nan"))
-    record(database, envelopes([frames.hello(), frames.m.Steps([sent])], run))
+    record(database, envelopes([frames.hello(), fr.Steps([sent])], run))
     con = database.cursor()
     (row,) = con.execute("SELECT * EXCLUDE (run) FROM steps").fetchall()
-    expected = [list(v) if isinstance(v, tuple) else v for v in frames.m.msgspec.structs.astuple(sent)]
+    expected = [list(v) if isinstance(v, tuple) else v for v in msgspec.structs.astuple(sent)]
     assert list(row) == [None if v != v else v for v in expected]
     assert con.execute("SELECT run::VARCHAR FROM steps").fetchall() == [(run,)]
 
@@ -168,7 +171,7 @@ def test_a_gap_is_said(database):
 
 def test_a_heartbeat_before_the_greeting_is_not_recorded(database):
     run = new_run_id()
-    early = envelopes([frames.heartbeat()], run, first=frames.m.UNNUMBERED)
+    early = envelopes([frames.heartbeat()], run, first=codec.UNNUMBERED)
     record(database, [*early, *envelopes([frames.hello(), frames.heartbeat()], run)])
     assert [count(database.cursor(), table) for table in ("heartbeats", "events", "runs")] == [1, 0, 1]
 
@@ -191,12 +194,12 @@ def other_columns():
 @pytest.mark.parametrize(
     "damaged",
     [
-        frames.m.Drafts(30, frames.drafts(2).batch),
-        frames.m.Drafts(3, b"abc"),
-        frames.m.Drafts(30, frames.drafts(30).batch[:-300]),
-        frames.m.Drafts(1, other_columns()),
+        fr.Drafts(30, frames.drafts(2).batch),
+        fr.Drafts(3, b"abc"),
+        fr.Drafts(30, frames.drafts(30).batch[:-300]),
+        fr.Drafts(1, other_columns()),
         frames.calibration(frames.sums_of(np.random.default_rng(0)), position=[0]),
-        frames.m.Refit("adaptive", 0, 1, 100, 1.0, 0.5, [0.1, 0.2], [1], [1]),
+        fr.Refit("adaptive", 0, 1, 100, 1.0, 0.5, [0.1, 0.2], [1], [1]),
         frames.request(1, tokens=1 << 40),
     ],
     ids=[
@@ -274,7 +277,7 @@ def test_ending_a_finished_run_changes_nothing(database):
 
 @pytest.mark.parametrize("keep", [True, False])
 def test_text_of_the_playground_is_kept_only_when_asked(database, keep):
-    tokens = frames.m.Tokens(1, 3, [5], ["a secret"], ["sampled"], [])
+    tokens = fr.Tokens(1, 3, [5], ["a secret"], ["sampled"], [])
     run = new_run_id()
     record(database, envelopes([frames.hello(config={"keep_text": keep})], run))
     record(database, envelopes([tokens], run, first=1))  # a recorder that did not see the greeting

@@ -4,13 +4,13 @@ import numpy as np
 
 from avlab.store.ids import new_run_id
 from avlab.wire import codec, draft_rows
-from avlab.wire import commands as c
-from avlab.wire import frames as f
+from avlab.wire import commands as cm
+from avlab.wire import frames as fr
 
 K = 3
 
 
-def hello(**changes) -> f.Hello:
+def hello(**changes) -> fr.Hello:
     """A greeting; `changes` replace its fields."""
     fields = {
         "kind": "reference",
@@ -26,17 +26,17 @@ def hello(**changes) -> f.Hello:
         "machine": {"cores": 2},
         "features": ["max_log_odds", "head_log_odds"],
     }
-    return f.Hello(**(fields | changes))
+    return fr.Hello(**(fields | changes))
 
 
 def block(
     number: int, arm: str = "adaptive", kind: str = "serve", step: int = 0, time: float = 0.0
-) -> f.Block:
+) -> fr.Block:
     """The beginning of a block."""
-    return f.Block(block=number, arm=arm, kind=kind, step=step, time=time, workload="chat")
+    return fr.Block(block=number, arm=arm, kind=kind, step=step, time=time, workload="chat")
 
 
-def step(number: int, block: int = 0, **changes) -> f.Step:
+def step(number: int, block: int = 0, **changes) -> fr.Step:
     """A step of 0.1 s: 4 requests emit 8 tokens, 12 slots scheduled, 7 admitted, 4 accepted, 6 labelled."""
     fields = {
         "step": number,
@@ -65,17 +65,17 @@ def step(number: int, block: int = 0, **changes) -> f.Step:
         "explored": 2,
         "explored_ms": 1.5,
     }
-    return f.Step(**(fields | changes))
+    return fr.Step(**(fields | changes))
 
 
-def steps(first: int, last: int, block: int = 0, **changes) -> f.Steps:
+def steps(first: int, last: int, block: int = 0, **changes) -> fr.Steps:
     """Steps `first` to `last` - 1 in one frame."""
-    return f.Steps([step(number, block, **changes) for number in range(first, last)])
+    return fr.Steps([step(number, block, **changes) for number in range(first, last)])
 
 
-def refit(number: int, slope: float = 0.5, step: int = 0, arm: str = "adaptive", block: int = 0) -> f.Refit:
+def refit(number: int, slope: float = 0.5, step: int = 0, arm: str = "adaptive", block: int = 0) -> fr.Refit:
     """Coefficients after a refit: intercepts -0.2, -0.3, -0.4."""
-    return f.Refit(
+    return fr.Refit(
         arm=arm,
         block=block,
         refit=number,
@@ -105,10 +105,10 @@ def calibration(sums: np.ndarray, source: str = "online", block: int = 0, window
         **{name: column.astype(int).tolist() for name, column in columns.items() if name in names[:2]},
         **{name: column.tolist() for name, column in columns.items() if name in names[2:]},
     }
-    return f.Calibration(**(fields | changes))
+    return fr.Calibration(**(fields | changes))
 
 
-def drafts(rows: int, first_step: int = 0, block: int = 0, **changes) -> f.Drafts:
+def drafts(rows: int, first_step: int = 0, block: int = 0, **changes) -> fr.Drafts:
     """Draft slots of one request, K a step; labels go 1, 0, censored; the estimate of the last is NaN.
 
     `changes` replace columns. Without a confidence head: the second feature is nan.
@@ -126,7 +126,7 @@ def drafts(rows: int, first_step: int = 0, block: int = 0, **changes) -> f.Draft
         "admitted": label >= 0,
         "label": label,
     }
-    return f.Drafts(rows, draft_rows.pack(fields | changes))
+    return fr.Drafts(rows, draft_rows.pack(fields | changes))
 
 
 def with_features(max_log_odds: np.ndarray) -> np.ndarray:
@@ -134,7 +134,9 @@ def with_features(max_log_odds: np.ndarray) -> np.ndarray:
     return np.stack([max_log_odds, np.full(len(max_log_odds), np.nan)], axis=1)
 
 
-def request(number: int, tokens: int = 21, first: float = 1.0, last: float = 3.0, **changes) -> f.RequestDone:
+def request(
+    number: int, tokens: int = 21, first: float = 1.0, last: float = 3.0, **changes
+) -> fr.RequestDone:
     """A request that ended: 21 tokens from 1 s to 3 s are 10 tokens/s for its user."""
     fields = {
         "request": number,
@@ -154,12 +156,12 @@ def request(number: int, tokens: int = 21, first: float = 1.0, last: float = 3.0
         "finish": "end",
         "block": 0,
     }
-    return f.RequestDone(**(fields | changes))
+    return fr.RequestDone(**(fields | changes))
 
 
-def cost_profile() -> f.CostProfile:
+def cost_profile() -> fr.CostProfile:
     """A profile of two sizes a phase."""
-    return f.CostProfile(
+    return fr.CostProfile(
         source="profiled",
         draft_samples=[(1, 3, 2.0), (1, 3, 2.2), (4, 3, 3.0)],
         verify_samples=[(1, 19.0), (8, 22.0)],
@@ -169,13 +171,13 @@ def cost_profile() -> f.CostProfile:
     )
 
 
-def plan(**changes) -> c.Experiment:
+def plan(**changes) -> cm.Experiment:
     """The plan of an A/B of two arms."""
     fields = {"arms": ["adaptive", "fixed:2"], "baseline": "fixed:2", "rounds": 4, "concurrency": 4}
-    return c.Experiment(**(fields | changes))
+    return cm.Experiment(**(fields | changes))
 
 
-def engine_sample(step: int = 0, engine: str = "0", **changes) -> f.EngineSample:
+def engine_sample(step: int = 0, engine: str = "0", **changes) -> fr.EngineSample:
     """A second of a watched server's engine: 40 drafts of two tokens, 30 and 10 of them accepted."""
     fields = {
         "step": step, "time": step + 1.0, "block": 0, "model": "some/model", "engine": engine, "seconds": 1.0,
@@ -184,22 +186,22 @@ def engine_sample(step: int = 0, engine: str = "0", **changes) -> f.EngineSample
         "later_outputs": 40, "later_seconds": 2.0, "drafts": 40, "draft_tokens": 80, "accepted": 40,
         "accepted_by_position": [30, 10],
     }  # fmt: skip
-    return f.EngineSample(**(fields | changes))
+    return fr.EngineSample(**(fields | changes))
 
 
-def heartbeat(time: float = 1.0) -> f.Heartbeat:
+def heartbeat(time: float = 1.0) -> fr.Heartbeat:
     """A sign of life."""
-    return f.Heartbeat(time=time, state="serving", step=9, rss_mb=512.0, drafts_dropped=3)
+    return fr.Heartbeat(time=time, state="serving", step=9, rss_mb=512.0, drafts_dropped=3)
 
 
-def event(text: str = "Something happened.") -> f.Event:
+def event(text: str = "Something happened.") -> fr.Event:
     """A worker's event."""
-    return f.Event(level="info", kind="note from worker", text=text, time=1.0, step=3)
+    return fr.Event(level="info", kind="note from worker", text=text, time=1.0, step=3)
 
 
-def bye(complete: bool = True, reason: str = "done") -> f.Bye:
+def bye(complete: bool = True, reason: str = "done") -> fr.Bye:
     """The last frame."""
-    return f.Bye(reason=reason, complete=complete, time=9.0)
+    return fr.Bye(reason=reason, complete=complete, time=9.0)
 
 
 def envelopes(frames, run: str | None = None, first: int = 0) -> list[codec.Envelope]:
@@ -233,10 +235,10 @@ def whole_run() -> list:
         request(3, block=1, tokens=31),
         block(2, kind="window", step=30, time=3.0),
         steps(30, 40, 2, tokens=400),
-        f.Tokens(1, 3, [5], ["x"], ["accepted"], []),
-        f.ExperimentBegun(plan(), 4.0, 40),
-        f.RoundDone(0, False, "serving was paused", 4.5, 40),
-        f.BlockRequests(2, [1, 2], [10, 20], [1.0, 1.0]),
+        fr.Tokens(1, 3, [5], ["x"], ["accepted"], []),
+        fr.ExperimentBegun(plan(), 4.0, 40),
+        fr.RoundDone(0, False, "serving was paused", 4.5, 40),
+        fr.BlockRequests(2, [1, 2], [10, 20], [1.0, 1.0]),
         engine_sample(),
         bye(),
     ]

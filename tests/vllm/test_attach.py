@@ -28,8 +28,8 @@ from avlab.vllm.intervals import step_of
 from avlab.vllm.metrics import Counters, MetricsError
 from avlab.vllm.server import ServerError
 from avlab.vllm.unknown import cannot_know
-from avlab.wire import commands as c
-from avlab.wire import frames as f
+from avlab.wire import commands as cm
+from avlab.wire import frames as fr
 
 KEY = "a-key-that-must-not-appear"
 
@@ -65,7 +65,7 @@ class Desk:
         pass
 
     def event(self, level, kind, text):
-        self.frames.append(f.Event(level, kind, text, self.now, self.step))
+        self.frames.append(fr.Event(level, kind, text, self.now, self.step))
 
     def wait(self, seconds):
         self.now += seconds
@@ -81,10 +81,10 @@ class Desk:
         return [frame for frame in self.frames if isinstance(frame, kind)]
 
     def steps(self):
-        return [step for frame in self.of(f.Steps) for step in frame.steps]
+        return [step for frame in self.of(fr.Steps) for step in frame.steps]
 
     def said(self, level):
-        return [frame.text for frame in self.of(f.Event) if frame.level == level]
+        return [frame.text for frame in self.of(fr.Event) if frame.level == level]
 
 
 def watch(server, after, **settings):
@@ -109,7 +109,7 @@ def test_intervals_are_differences_of_what_two_engines_count():
         serve(0)
         desk = watch(server, serve, duration=5, interval=1, verification="adaptive")
     assert desk.result == "done"
-    [hello] = desk.of(f.Hello)
+    [hello] = desk.of(fr.Hello)
     assert (hello.kind, hello.target, hello.K, hello.machine["engines"]) == (
         "attach",
         "some/model",
@@ -122,7 +122,7 @@ def test_intervals_are_differences_of_what_two_engines_count():
     for step in steps:
         assert (step.tokens, step.accepted, step.scheduled, step.running) == (110, (34, 11), (45, 45), 4)
         assert step.admitted is step.labelled is step.budget is None  # trimming is not told
-    by_engine = {(sample.step, sample.engine): sample for sample in desk.of(f.EngineSample)}
+    by_engine = {(sample.step, sample.engine): sample for sample in desk.of(fr.EngineSample)}
     assert len(by_engine) == 10
     assert by_engine[2, "0"].accepted_by_position == [30, 10] and by_engine[2, "1"].draft_tokens == 10
     assert by_engine[2, "0"].seconds == pytest.approx(1.0)
@@ -168,7 +168,7 @@ def test_the_server_says_whether_verification_is_adaptive_in_development_mode():
             {"vllm_config": {"speculative_config": spec}}
         )
         desk = watch(server, None, duration=1)
-    [hello] = desk.of(f.Hello)
+    [hello] = desk.of(fr.Hello)
     assert hello.machine["adaptive"] is True and hello.drafter == "some/drafter"
     assert "trimming looks like rejection" in desk.said("info")[0]
 
@@ -183,7 +183,7 @@ def test_a_restart_begins_a_new_block_and_its_interval_is_left_out():
         serve(0)
         desk = watch(server, serve, duration=5)
     assert [step.tokens for step in desk.steps()] == [10, 10, 10, 10]
-    assert [block.block for block in desk.of(f.Block)] == [0, 1]
+    assert [block.block for block in desk.of(fr.Block)] == [0, 1]
     assert [step.block for step in desk.steps()] == [0, 0, 1, 1]
     assert "The server restarted: it counts from" in desk.said("warning")[0]
 
@@ -251,7 +251,7 @@ def test_limits_of_tokens_and_requests_and_a_stop_end_it():
         assert len(watch(server, serve, requests=25).steps()) == 3
 
         desk = Desk(AttachConfig.make(url=server.url))
-        desk.after = lambda waits: desk.asked.append(c.Stop() if waits == 3 else c.SetPolicy("fixed:2"))
+        desk.after = lambda waits: desk.asked.append(cm.Stop() if waits == 3 else cm.SetPolicy("fixed:2"))
         assert Watch(desk).run() == "stopped"
         assert "SetPolicy was not done: the server is somebody else's." in desk.said("warning")
 
@@ -262,13 +262,13 @@ def test_a_pause_is_not_counted():
 
         def serve(seconds):
             server.answers["/metrics"] = metrics_text(10 * seconds)
-            desk.asked += {2: [c.Pause()], 5: [c.Resume()]}.get(seconds, [])
+            desk.asked += {2: [cm.Pause()], 5: [cm.Resume()]}.get(seconds, [])
 
         desk.after = serve
         serve(0)
         assert Watch(desk).run() == "done"
     assert [step.tokens for step in desk.steps()] == [10, 10, 10, 10]
-    assert [event.kind for event in desk.of(f.Event) if event.kind in ("paused", "serving")] == [
+    assert [event.kind for event in desk.of(fr.Event) if event.kind in ("paused", "serving")] == [
         "paused",
         "serving",
     ]
@@ -512,14 +512,14 @@ def inside(server, after=None, begin=None, **settings):
 def test_with_the_extension_everything_is_told():
     with serving() as server:
         desk = inside(server, duration=3)
-    (hello,) = desk.of(f.Hello)
+    (hello,) = desk.of(fr.Hello)
     assert hello.K == 3 and hello.machine["extension"] and hello.machine["adaptive"]
     assert hello.machine["unread"] == []
     steps = desk.steps()
     assert [step.step for step in steps] == list(range(6))
     assert steps[0].admitted == (2, 1, 0) and steps[0].budget == 3 and steps[0].waiting == 2
-    assert desk.of(f.Refit) and desk.of(f.EngineSample)
-    assert not any("cannot be known" in event.text for event in desk.of(f.Event))
+    assert desk.of(fr.Refit) and desk.of(fr.EngineSample)
+    assert not any("cannot be known" in event.text for event in desk.of(fr.Event))
 
 
 @pytest.mark.parametrize("old", [False, True])
@@ -551,7 +551,7 @@ def test_an_extension_answers_for_the_first_engine_of_several(engine, is_read):
         extension = Extension(server)
         desk = Desk(AttachConfig(url=server.url, duration=0.5, engine=engine))
         Watch(desk).run()
-    (hello,) = desk.of(f.Hello)
+    (hello,) = desk.of(fr.Hello)
     assert hello.machine["extension"] == bool(extension.asked) == is_read
     assert (FIRST_ONLY in desk.said("info")) != is_read
 
@@ -583,7 +583,7 @@ def test_why_there_is_no_extension_is_said_and_workers_without_it_are_asked_noth
         server.answers["/collective_rpc"] = lambda body: asked.append(body) or (500, "no such method")
         desk = without_extension(server, answers)
     [said] = [text for text in desk.said("info") if sentence in text]
-    (hello,) = desk.of(f.Hello)
+    (hello,) = desk.of(fr.Hello)
     assert hello.machine["unread"] == [said] and not hello.machine["extension"] and asked == []
     others = {UNASKED, NOT_LOADED} - {sentence}
     assert not others.intersection(desk.said("info"))
@@ -595,7 +595,7 @@ def test_an_extension_that_does_not_answer_leaves_the_counters(answer):
         desk = without_extension(
             server, {INFO: info_of(worker_extension_cls=NAME), "/collective_rpc": answer}
         )
-    (hello,) = desk.of(f.Hello)
+    (hello,) = desk.of(fr.Hello)
     assert not hello.machine["extension"] and hello.machine["told"]
     assert len(hello.machine["unread"]) == 1
 
@@ -606,7 +606,7 @@ def test_a_copy_of_the_extension_under_another_module_s_name_is_the_lab_s():
         Extension(server, "watching.Switch")
         desk = Desk(AttachConfig(url=server.url, duration=0.5))
         Watch(desk).run()
-    assert desk.of(f.Hello)[0].machine["extension"]
+    assert desk.of(fr.Hello)[0].machine["extension"]
 
 
 def test_drains_that_fail_are_one_silence_and_nothing_is_lost_by_them():
@@ -616,10 +616,10 @@ def test_drains_that_fail_are_one_silence_and_nothing_is_lost_by_them():
 
     with serving() as server:
         desk = inside(server, fail, duration=7)
-    said = [event.text for event in desk.of(f.Event) if event.kind == "server"]
+    said = [event.text for event in desk.of(fr.Event) if event.kind == "server"]
     assert len(said) == 2 and "answered 500" in said[0] and said[1] == "The server answers again."
     assert [step.step for step in desk.steps()] == list(range(14))
-    assert sum(sample.tokens for sample in desk.of(f.EngineSample)) == 42
+    assert sum(sample.tokens for sample in desk.of(fr.EngineSample)) == 42
 
 
 def test_a_server_whose_extension_fails_for_good_ends_the_run():
@@ -647,8 +647,8 @@ def restarting(then):
 def test_a_restarted_server_s_extension_is_read_anew():
     with serving() as server:
         desk = inside(server, restarting(lambda extension: setattr(extension, "failing", 2)), duration=7)
-    assert [block.block for block in desk.of(f.Block)] == [0, 1]
-    said = [event.text for event in desk.of(f.Event) if event.kind == "server"]
+    assert [block.block for block in desk.of(fr.Block)] == [0, 1]
+    said = [event.text for event in desk.of(fr.Event) if event.kind == "server"]
     assert len(said) == 3 and "restarted" in said[0] and "answered 500" in said[1] and "again" in said[2]
     numbers = [step.step for step in desk.steps()]
     assert numbers == list(range(len(numbers))) and {step.block for step in desk.steps()} == {0, 1}
@@ -663,12 +663,12 @@ def test_a_restart_behind_a_pause_is_seen_by_the_extension_s_own_numbers():
         def after(waits):
             extension.steps = 4 + 2 * waits if waits < 4 else 2 * (waits - 4)
             server.answers["/metrics"] = metrics_text(6 * (waits if waits < 4 else waits - 4), drafts=1, K=3)
-            desk.asked += {3: [c.Pause()], 4: [c.Resume()]}.get(waits, [])
+            desk.asked += {3: [cm.Pause()], 4: [cm.Resume()]}.get(waits, [])
 
         after(0)
         desk.after = after
         Watch(desk).run()
-    assert [block.block for block in desk.of(f.Block)] == [0, 1]
+    assert [block.block for block in desk.of(fr.Block)] == [0, 1]
     numbers = [step.step for step in desk.steps()]
     assert numbers == list(range(len(numbers))) and {step.block for step in desk.steps()} == {0, 1}
 
@@ -703,7 +703,7 @@ def test_steps_that_were_overwritten_and_a_length_that_somebody_holds_are_said()
 
     with serving() as server:
         desk = inside(server, change, duration=6)
-    said = [event.text for event in desk.of(f.Event) if event.kind == "extension"]
+    said = [event.text for event in desk.of(fr.Event) if event.kind == "extension"]
     assert len(said) == 3
     assert said[0] == "7 steps were overwritten before they were read."
     assert "holds the length of verification at 2" in said[1] and "vLLM's own choice again" in said[2]
@@ -724,6 +724,6 @@ def test_an_extension_that_sees_nothing_leaves_the_counters():
             ),
             duration=2,
         )
-    (hello,) = desk.of(f.Hello)
+    (hello,) = desk.of(fr.Hello)
     assert not hello.machine["extension"] and desk.steps()[0].target_tokens is None
-    assert "It is not Model Runner V2." in [event.text for event in desk.of(f.Event)]
+    assert "It is not Model Runner V2." in [event.text for event in desk.of(fr.Event)]

@@ -18,7 +18,7 @@ from avlab.vllm.engine import Report, VllmEngine, _look_for_folders
 from avlab.vllm.instance import EngineError, Instance, Iteration, first_line, start_sentence
 from avlab.vllm.reporting import VllmReporter
 from avlab.vllm.serving_config import VllmConfig
-from avlab.wire import frames as f
+from avlab.wire import frames as fr
 from avlab.workers.experiment import Conductor
 
 FIXED = f"vllm serve m --speculative-config.method ngram --speculative-config.num_speculative_tokens {K}"
@@ -187,7 +187,7 @@ def test_a_request_that_ends_behind_the_last_iteration_ends(quick):
     assert (report.iteration, report.tokens, report.counted, served.step_number) == (None, 0, False, 1)
     assert served.step() is None
     reporter.flush()
-    assert not any(isinstance(frame, f.Steps) for frame in frames)
+    assert not any(isinstance(frame, fr.Steps) for frame in frames)
 
 
 def test_a_request_that_ends_while_it_is_cancelled_ends_once(quick):
@@ -280,11 +280,11 @@ def test_steps_belong_to_the_block_that_they_were_made_in():
     reporter.begin_block(Arm.parse("adaptive"), "serve", 0, "mixed")
     engine.instance.records.append(record(range(4)))
     reporter.begin_block(Arm.parse("verify:2"), "serve", 3, "mixed")
-    steps = [step for frame in frames if isinstance(frame, f.Steps) for step in frame.steps]
+    steps = [step for frame in frames if isinstance(frame, fr.Steps) for step in frame.steps]
     assert [step.block for step in steps] == [0, 0, 0, 0]  # the block was not begun when they were read
     engine.instance.records.append(record(range(4, 6)))
     reporter.flush()
-    steps = [step for frame in frames if isinstance(frame, f.Steps) for step in frame.steps]
+    steps = [step for frame in frames if isinstance(frame, fr.Steps) for step in frame.steps]
     assert [(step.step, step.block) for step in steps[4:]] == [(4, 1), (5, 1)]
 
 

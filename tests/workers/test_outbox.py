@@ -7,21 +7,22 @@ import time
 import pytest
 
 from avlab.lab.inbox import Inbox
-from avlab.wire import commands as c
-from avlab.wire import frames as f
+from avlab.wire import commands as cm
+from avlab.wire import frames as fr
 from avlab.wire.sockets import SOCKET_PATH_LIMIT, LinkError, endpoint, is_private, private_folder
+from avlab.workers import outbox as module
 from avlab.workers.outbox import Outbox
 
 RUN = "018f0000-0000-7000-8000-000000000000"
-HELLO = f.Hello("reference", 1, 0.0, {}, "t", "", None, None, 7, "unknown", {})
+HELLO = fr.Hello("reference", 1, 0.0, {}, "t", "", None, None, 7, "unknown", {})
 
 
 def event(text):
-    return f.Event("info", "test", text, 0.0, 0)
+    return fr.Event("info", "test", text, 0.0, 0)
 
 
 def drafts(rows):
-    return f.Drafts(rows, bytes(31 * rows))
+    return fr.Drafts(rows, bytes(31 * rows))
 
 
 class Memory:
@@ -47,7 +48,7 @@ class Memory:
 
     @property
     def texts(self):
-        return [frame.text for frame in self.frames if isinstance(frame, f.Event)]
+        return [frame.text for frame in self.frames if isinstance(frame, fr.Event)]
 
 
 @pytest.fixture
@@ -73,24 +74,24 @@ def test_frames_arrive_in_order_and_are_acknowledged(address):
     outbox.put(HELLO)
     for number in range(500):
         outbox.put(event(str(number)))
-    outbox.put(f.Bye("done", True, 1.0))
+    outbox.put(fr.Bye("done", True, 1.0))
     assert outbox.close(timeout=60)
     inbox.close()
     assert memory.texts == [str(number) for number in range(500)]
-    assert isinstance(memory.frames[0], f.Hello) and isinstance(memory.frames[-1], f.Bye)
+    assert isinstance(memory.frames[0], fr.Hello) and isinstance(memory.frames[-1], fr.Bye)
 
 
 def test_commands_come_in_order_and_wake_the_worker(address):
     inbox = Inbox(address, RUN, Memory())
     outbox = Outbox(address, RUN)
-    inbox.send(c.Pause())
-    inbox.send(c.SetPolicy("fixed:3"))
+    inbox.send(cm.Pause())
+    inbox.send(cm.SetPolicy("fixed:3"))
     begin = time.monotonic()
     commands = []
     while len(commands) < 2:
         outbox.wait(5)
         commands += outbox.commands()
-    assert commands == [c.Pause(), c.SetPolicy("fixed:3")]
+    assert commands == [cm.Pause(), cm.SetPolicy("fixed:3")]
     assert time.monotonic() - begin < 4
     outbox.close(0)
     inbox.close()
@@ -99,14 +100,14 @@ def test_commands_come_in_order_and_wake_the_worker(address):
 def test_a_stop_is_told_at_once_to_whoever_cannot_ask_for_commands(address):
     inbox = Inbox(address, RUN, Memory())
     outbox = Outbox(address, RUN)
-    inbox.send(c.Stop(drain=True))
-    inbox.send(c.Pause())
+    inbox.send(cm.Stop(drain=True))
+    inbox.send(cm.Pause())
     until(lambda: len(outbox._commands) == 2)
     assert not outbox.stop_came.is_set()
-    inbox.send(c.Stop())
+    inbox.send(cm.Stop())
     assert outbox.stop_came.wait(60)
     until(lambda: len(outbox._commands) == 3)
-    assert outbox.commands() == [c.Stop(drain=True), c.Pause(), c.Stop()]
+    assert outbox.commands() == [cm.Stop(drain=True), cm.Pause(), cm.Stop()]
     outbox.close(0)
     inbox.close()
 
@@ -176,7 +177,7 @@ def test_raw_slots_give_way_and_are_counted_while_steps_are_kept(address):
     assert outbox.close(60)
     inbox.close()
     assert memory.texts == [str(number) for number in range(100)]
-    kept = sum(frame.rows for frame in memory.frames if isinstance(frame, f.Drafts))
+    kept = sum(frame.rows for frame in memory.frames if isinstance(frame, fr.Drafts))
     assert kept + outbox.drafts_dropped == 100_000
 
 
@@ -188,11 +189,11 @@ def test_a_changed_state_is_told_with_the_next_frame_and_not_a_beat_later(addres
     outbox.put(HELLO)
     state[0] = "serving"
     outbox.put(event("first step"))
-    until(lambda: any(isinstance(frame, f.Heartbeat) for frame in memory.frames))
+    until(lambda: any(isinstance(frame, fr.Heartbeat) for frame in memory.frames))
     outbox.put(event("second step"))
     outbox.close(timeout=60)
     inbox.close()
-    assert [frame.state for frame in memory.frames if isinstance(frame, f.Heartbeat)] == ["serving"]
+    assert [frame.state for frame in memory.frames if isinstance(frame, fr.Heartbeat)] == ["serving"]
 
 
 def test_the_worker_beats_and_the_lab_hears(address, monkeypatch):
@@ -205,8 +206,8 @@ def test_the_worker_beats_and_the_lab_hears(address, monkeypatch):
     until(lambda: seen)
     assert inbox.received == -1 and not memory.frames  # nothing is recorded before the greeting
     outbox.put(HELLO)
-    until(lambda: any(isinstance(frame, f.Heartbeat) for frame in memory.frames))
-    beat = next(frame for frame in memory.frames if isinstance(frame, f.Heartbeat))
+    until(lambda: any(isinstance(frame, fr.Heartbeat) for frame in memory.frames))
+    beat = next(frame for frame in memory.frames if isinstance(frame, fr.Heartbeat))
     assert (beat.state, beat.step) == ("profiling", 12) and beat.rss_mb > 1
     until(lambda: inbox.silent_seconds < 1)
     outbox.close(5)
@@ -240,7 +241,7 @@ def test_nothing_goes_before_the_greeting(address, monkeypatch):
     until(lambda: len(memory.frames) > 1)
     outbox.close(5)
     inbox.close()
-    assert isinstance(memory.frames[0], f.Hello) and isinstance(memory.frames[1], f.Heartbeat)
+    assert isinstance(memory.frames[0], fr.Hello) and isinstance(memory.frames[1], fr.Heartbeat)
 
 
 def test_nothing_follows_a_farewell(address, monkeypatch):
@@ -249,12 +250,12 @@ def test_nothing_follows_a_farewell(address, monkeypatch):
     inbox = Inbox(address, RUN, memory)
     outbox = Outbox(address, RUN)
     outbox.put(HELLO)
-    until(lambda: any(isinstance(frame, f.Heartbeat) for frame in memory.frames))
-    outbox.put(f.Bye("done", True, 1.0))
+    until(lambda: any(isinstance(frame, fr.Heartbeat) for frame in memory.frames))
+    outbox.put(fr.Bye("done", True, 1.0))
     time.sleep(0.3)  # a dozen beats' time
     outbox.close(5)
     inbox.close()
-    assert isinstance(memory.frames[-1], f.Bye)
+    assert isinstance(memory.frames[-1], fr.Bye)
 
 
 def test_a_worker_without_its_lab_knows(address):
@@ -310,7 +311,7 @@ def test_an_address_that_cannot_be_bound_is_one_sentence():
 def test_a_frame_that_cannot_be_sent_ends_the_worker_rather_than_its_link_alone(address, capsys):
     outbox = Outbox(address, RUN)
     outbox.put(HELLO)
-    outbox.put(f.Event("info", "test", object(), 0.0, 0))
+    outbox.put(fr.Event("info", "test", object(), 0.0, 0))
     end = time.monotonic() + 10
     while not outbox.lost:
         assert time.monotonic() < end

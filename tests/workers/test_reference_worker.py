@@ -7,7 +7,7 @@ import pytest
 from avlab.config import SPIN, RunConfig
 from avlab.engine import fetch
 from avlab.lab.lab import Lab
-from avlab.wire import frames as f
+from avlab.wire import frames as fr
 
 pytestmark = [pytest.mark.model, pytest.mark.slow]
 
@@ -32,11 +32,11 @@ def test_a_run_with_the_real_target(tmp_path):
     assert (summary["state"], summary["requests"], summary["policy"]) == ("finished", 3, "none")
     assert summary["tokens_per_step"] == 1.0 and summary["ledger_ms"]["verify"] > 0
     assert all(prompt and output and finish in ("end", "length") for prompt, output, finish in texts)
-    states = [frame.state for frame in frames if isinstance(frame, f.Heartbeat)]
+    states = [frame.state for frame in frames if isinstance(frame, fr.Heartbeat)]
     assert "loading the target" in states
-    hello = next(frame for frame in frames if isinstance(frame, f.Hello))
+    hello = next(frame for frame in frames if isinstance(frame, fr.Hello))
     assert hello.machine["threads"] == 1 and hello.machine["spin"] == SPIN and len(hello.target_hash) == 16
-    assert any(isinstance(frame, f.CostProfile) and frame.source == str(costs) for frame in frames)
+    assert any(isinstance(frame, fr.CostProfile) and frame.source == str(costs) for frame in frames)
     assert frames[-1].complete
 
 

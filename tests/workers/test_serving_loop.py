@@ -9,9 +9,9 @@ import pytest
 from serving_loop import Wire, quick, serve, until  # noqa: F401  (quick is a fixture)
 from stand_in_engine import CONTEXT, K, Words
 
-from avlab.wire import commands as c
+from avlab.wire import commands as cm
 from avlab.wire import draft_rows
-from avlab.wire import frames as f
+from avlab.wire import frames as fr
 from avlab.workers import reporting, serving
 from avlab.workers.serving import ServingError, request_seed
 
@@ -23,7 +23,7 @@ def test_what_is_reported_adds_up():
     assert [step.step for step in steps] == list(range(len(steps)))
     total = sum(step.tokens for step in steps)
     assert 4000 <= total < 4000 + 4 * (K + 1)
-    done = wire.of(f.RequestDone)
+    done = wire.of(fr.RequestDone)
     assert sum(request.output_tokens for request in done) == total
     assert {request.finish for request in done} == {"length", "cancelled"}
     complete = [request for request in done if request.finish == "length"]
@@ -35,8 +35,8 @@ def test_what_is_reported_adds_up():
     accepted = np.sum([step.accepted for step in steps], axis=0)
     assert (scheduled >= labelled).all() and (labelled >= accepted).all() and labelled[0] > 100
 
-    rows = sum(frame.rows for frame in wire.of(f.Drafts))
-    slots = pa.concat_tables([draft_rows.unpack(frame.batch, frame.rows) for frame in wire.of(f.Drafts)])
+    rows = sum(frame.rows for frame in wire.of(fr.Drafts))
+    slots = pa.concat_tables([draft_rows.unpack(frame.batch, frame.rows) for frame in wire.of(fr.Drafts)])
     label = np.array([-1 if label is None else label for label in slots["label"].to_pylist()])
     admitted = np.array(slots["admitted"])
     assert rows == scheduled.sum() == len(label)
@@ -44,17 +44,17 @@ def test_what_is_reported_adds_up():
     assert admitted.sum() == sum(sum(step.admitted) for step in steps)
 
     for source in ("online", "raw", "head"):
-        frames = [frame for frame in wire.of(f.Calibration) if frame.source == source]
+        frames = [frame for frame in wire.of(fr.Calibration) if frame.source == source]
         assert sum(map(sum, (frame.count for frame in frames))) == labelled.sum()
         assert sum(map(sum, (frame.positives for frame in frames))) == accepted.sum()
         assert {(frame.kind, frame.temperature) for frame in frames} == {("verse", 0.5)}
-    assert len({frame.window for frame in wire.of(f.Calibration)}) > 1
+    assert len({frame.window for frame in wire.of(fr.Calibration)}) > 1
 
 
 def test_refits_say_what_their_round_held():
     wire, server = serve(tokens=3000)
     server.run()
-    cold, first, *_ = wire.of(f.Refit)
+    cold, first, *_ = wire.of(fr.Refit)
     assert (cold.refit, cold.slope, cold.intercepts, cold.counts) == (0, 0.5, [-0.2] * K, [0] * K)
     assert (first.refit, first.step) == (1, 99)
     before = [step for step in wire.steps if step.step <= first.step]
@@ -65,14 +65,14 @@ def test_refits_say_what_their_round_held():
 def test_arms_are_switched_between_steps_in_blocks_of_their_own():
     wire = Wire()
     wire.orders += [
-        (10, c.SetPolicy("fixed:2")),
-        (20, c.SetPolicy("fixed:9")),
-        (30, c.SetPolicy("none", "wash-out", 4)),
+        (10, cm.SetPolicy("fixed:2")),
+        (20, cm.SetPolicy("fixed:9")),
+        (30, cm.SetPolicy("none", "wash-out", 4)),
     ]
-    wire.orders += [(40, c.SetPolicy("adaptive"))]
+    wire.orders += [(40, cm.SetPolicy("adaptive"))]
     _, server = serve(wire, tokens=1500)
     assert server.run() == "done"
-    blocks = wire.of(f.Block)
+    blocks = wire.of(fr.Block)
     assert [(b.block, b.arm, b.kind, b.round) for b in blocks] == [
         (0, "adaptive", "serve", None), (1, "fixed:2", "serve", None), (2, "none", "wash-out", 4),
         (3, "adaptive", "serve", None),
@@ -81,12 +81,12 @@ def test_arms_are_switched_between_steps_in_blocks_of_their_own():
         expected = {1: (2, 2), 2: (0, 0)}.get(step.block)
         assert expected is None or (step.drafted, sum(step.scheduled[2:])) == (expected[0], 0)
         assert len(step.scheduled) == K
-    assert [event.kind for event in wire.of(f.Event)] == ["policy"]
-    assert [refit.refit for refit in wire.of(f.Refit)][:2] == [
+    assert [event.kind for event in wire.of(fr.Event)] == ["policy"]
+    assert [refit.refit for refit in wire.of(fr.Refit)][:2] == [
         0,
         1,
     ]  # the second block goes on, no cold start
-    sources = {frame.source for frame in wire.of(f.Calibration) if frame.block == 1}
+    sources = {frame.source for frame in wire.of(fr.Calibration) if frame.block == 1}
     assert sources == {"raw", "head"}
 
 
@@ -95,27 +95,30 @@ def test_a_workload_begins_when_serving_does(preparing):
     wire, server = serve(workload="drift:verse,code@30s", arrival="burst:8@50s", requests=8, max_new_tokens=4)
     server.order.began -= preparing  # what loading and timing have taken
     assert server.run() == "done"
-    done = wire.of(f.RequestDone)
+    done = wire.of(fr.RequestDone)
     assert {request.kind for request in done} == {"verse"} and len(done) == 8
     assert all(preparing <= request.arrival <= request.admitted < preparing + 20 for request in done)
 
 
 def test_a_workload_is_switched_and_a_wrong_one_is_not():
     wire = Wire()
-    wire.orders += [(5, c.SetWorkload("nonsense", "closed:2")), (10, c.SetWorkload("arithmetic", "closed:2"))]
+    wire.orders += [
+        (5, cm.SetWorkload("nonsense", "closed:2")),
+        (10, cm.SetWorkload("arithmetic", "closed:2")),
+    ]
     _, server = serve(wire, tokens=1500)
     server.run()
-    assert [block.workload for block in wire.of(f.Block)] == ["verse", "arithmetic"]
-    assert "nonsense" in wire.of(f.Event)[0].text
-    assert {request.kind for request in wire.of(f.RequestDone)} == {"verse", "arithmetic"}
+    assert [block.workload for block in wire.of(fr.Block)] == ["verse", "arithmetic"]
+    assert "nonsense" in wire.of(fr.Event)[0].text
+    assert {request.kind for request in wire.of(fr.RequestDone)} == {"verse", "arithmetic"}
     assert max(step.running for step in wire.steps[-10:]) == 2
 
 
 def test_a_number_of_requests_is_served_to_its_end():
     wire, server = serve(requests=7)
     assert server.run() == "done"
-    assert sorted(request.request for request in wire.of(f.RequestDone)) == list(range(7))
-    assert {request.finish for request in wire.of(f.RequestDone)} == {"length"}
+    assert sorted(request.request for request in wire.of(fr.RequestDone)) == list(range(7))
+    assert {request.finish for request in wire.of(fr.RequestDone)} == {"length"}
 
 
 def test_time_is_a_limit_and_idle_time_is_measured():
@@ -131,14 +134,14 @@ def test_a_file_is_served_once(tmp_path):
     file.write_text('{"prompt": "a b", "arrival": 5.0}\n{"prompt": "c", "arrival": 5.1, "max_tokens": 3}\n')
     wire, server = serve(workload=f"file:{file}", arrival=None)
     assert server.run() == "done"
-    done = sorted(wire.of(f.RequestDone), key=lambda request: request.request)
+    done = sorted(wire.of(fr.RequestDone), key=lambda request: request.request)
     assert [(request.prompt_tokens, request.output_tokens) for request in done] == [(2, 20), (1, 3)]
     assert done[1].arrival - done[0].arrival == pytest.approx(0.1)
 
 
 def test_stop_pause_drain():
     wire, server = serve()
-    wire.orders += [(3, c.Pause())]
+    wire.orders += [(3, cm.Pause())]
     result = []
     thread = threading.Thread(target=lambda: result.append(server.run()))
     thread.start()
@@ -146,21 +149,21 @@ def test_stop_pause_drain():
     held = len(wire.steps)
     time.sleep(0.1)
     assert len(wire.steps) == held
-    wire.orders += [(0, c.Resume()), (held + 20, c.Stop(drain=True))]
+    wire.orders += [(0, cm.Resume()), (held + 20, cm.Stop(drain=True))]
     thread.join(60)
     assert result == ["stopped"]
-    assert {request.finish for request in wire.of(f.RequestDone)} == {"length"}
+    assert {request.finish for request in wire.of(fr.RequestDone)} == {"length"}
     wire, server = serve()
-    wire.orders += [(3, c.Stop())]
+    wire.orders += [(3, cm.Stop())]
     assert server.run() == "stopped"
-    assert "cancelled" in {request.finish for request in wire.of(f.RequestDone)}
+    assert "cancelled" in {request.finish for request in wire.of(fr.RequestDone)}
 
 
 def test_a_drain_ends_a_pause():
     wire, server = serve()
-    wire.orders += [(3, c.Pause()), (3, c.Stop(drain=True))]
+    wire.orders += [(3, cm.Pause()), (3, cm.Stop(drain=True))]
     assert server.run() == "stopped"
-    assert {request.finish for request in wire.of(f.RequestDone)} == {"length"}
+    assert {request.finish for request in wire.of(fr.RequestDone)} == {"length"}
 
 
 def test_an_engine_that_dies_while_nothing_runs_ends_the_run():
@@ -171,7 +174,7 @@ def test_an_engine_that_dies_while_nothing_runs_ends_the_run():
         raise Died
 
     wire, server = serve()
-    wire.orders += [(3, c.Pause())]
+    wire.orders += [(3, cm.Pause())]
     server.engine.look = look
     with pytest.raises(Died):
         server.run()
@@ -185,10 +188,10 @@ def test_all_that_was_done_is_sent_when_serving_is_held(monkeypatch):
     thread.start()
     until(lambda: server.engine.step_number > 20)
     assert not wire.steps
-    wire.orders += [(0, c.Pause())]
+    wire.orders += [(0, cm.Pause())]
     until(lambda: wire.steps)
     assert len(wire.steps) == server.engine.step_number
-    wire.orders += [(0, c.Stop())]
+    wire.orders += [(0, cm.Stop())]
     thread.join(60)
 
 
@@ -216,9 +219,9 @@ def test_a_prompt_that_does_not_fit_is_refused_with_a_sentence(tmp_path):
 
     wire, server = serve(text=Long(0), workload=f"file:{file}", arrival="closed:1")
     assert server.run() == "done"
-    ends = {request.request: request.finish for request in wire.of(f.RequestDone)}
+    ends = {request.request: request.finish for request in wire.of(fr.RequestDone)}
     assert ends == {0: "length", 1: "refused", 2: "length"}
-    assert [event.text for event in wire.of(f.Event)] == ["Request 1 has a prompt of 100 tokens."]
+    assert [event.text for event in wire.of(fr.Event)] == ["Request 1 has a prompt of 100 tokens."]
 
 
 def test_many_refusals_are_a_few_warnings(tmp_path):
@@ -231,8 +234,8 @@ def test_many_refusals_are_a_few_warnings(tmp_path):
 
     wire, server = serve(text=Long(0), workload=f"file:{file}", arrival="closed:1")
     assert server.run() == "done"
-    assert [request.finish for request in wire.of(f.RequestDone)] == ["refused"] * 26 + ["length"]
-    first, tenth = [event.text for event in wire.of(f.Event)]
+    assert [request.finish for request in wire.of(fr.RequestDone)] == ["refused"] * 26 + ["length"]
+    first, tenth = [event.text for event in wire.of(fr.Event)]
     assert first == "Request 0 has a prompt of 100 tokens."
     assert tenth == "Request 9 has a prompt of 100 tokens. 10 requests were refused so far."
 
@@ -244,7 +247,7 @@ def test_requests_of_a_file_are_sampled_as_it_says(tmp_path):
     )
     wire, server = serve(workload=f"file:{file}", temperature=0.7, top_k=2, top_p=0.9, seed=5)
     assert server.run() == "done"
-    asked, other = sorted(wire.of(f.RequestDone), key=lambda request: request.request)
+    asked, other = sorted(wire.of(fr.RequestDone), key=lambda request: request.request)
     assert (asked.temperature, asked.top_k, asked.top_p, asked.seed) == (0.0, 9, 0.5, 3)
     assert (other.temperature, other.top_k, other.top_p, other.seed) == (0.7, 2, 0.9, request_seed(5, 1))
 

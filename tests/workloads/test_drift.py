@@ -18,7 +18,7 @@ from avlab.bench.recovery import phase_rates, recovery, windowed
 from avlab.config import RunConfig
 from avlab.policies.base import PolicyContext, make_policy
 from avlab.speculation.costs import CostTable
-from avlab.wire import frames as f
+from avlab.wire import frames as fr
 from avlab.workers.serving import Server, open_traffic
 
 SECONDS = 40.0  # of a phase: some five refits
@@ -65,11 +65,11 @@ def simulated(arm):
         event=lambda *given: None, state="", step=0,
     )  # fmt: skip
     assert Server(order, engine, Words(50), open_traffic(plan), K).run() == "done"
-    steps = [step for frame in frames if isinstance(frame, f.Steps) for step in frame.steps]
+    steps = [step for frame in frames if isinstance(frame, fr.Steps) for step in frame.steps]
     step, time, tokens = (np.array([getattr(s, name) for s in steps]) for name in ("step", "time", "tokens"))
-    refits = [frame.step for frame in frames if isinstance(frame, f.Refit) and frame.refit]
+    refits = [frame.step for frame in frames if isinstance(frame, fr.Refit) and frame.refit]
     served = drift.Served(step, time, tokens, np.array(refits), 0.0)
-    return served, [s.running for s in steps], [f for f in frames if isinstance(f, f.RequestDone)]
+    return served, [s.running for s in steps], [f for f in frames if isinstance(f, fr.RequestDone)]
 
 
 def test_the_schedule_changes_traffic_and_load():
