@@ -1,13 +1,13 @@
 """`avlab attach`: watch a vLLM server that somebody else started, and record it as a run."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.table import Table
 from typer.models import OptionInfo
 
 from avlab.commands import terminal
-from avlab.commands.following import serve
+from avlab.commands.following import Answer, serve
 from avlab.commands.options import Json, duration_of, flag_of, plain_settings
 from avlab.config import default_database
 from avlab.formats import number
@@ -52,7 +52,7 @@ def attach(
     serve(AttachConfig.make(plain_settings(given)), as_json, show_watched)
 
 
-def show_watched(summary: dict[str, Any]) -> None:
+def show_watched(summary: Answer) -> None:
     """A watched server's run on standard output: rates, engines, acceptance by position, what is not told."""
     console = terminal.answers()
     reason = f" ({summary['reason']})" if summary.get("reason") not in (None, "done", "stopped") else ""
@@ -85,7 +85,7 @@ def show_watched(summary: dict[str, Any]) -> None:
             console.print(f"{event['level']}: {event['text']}", markup=False)
 
 
-def _engines(engines: list[dict[str, Any]]) -> Table:
+def _engines(engines: list[Answer]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     for name in ("engine", "tokens/s", "outputs", "drafts", "accepted / scheduled"):
         table.add_column(name, justify="right")

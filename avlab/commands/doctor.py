@@ -2,10 +2,11 @@
 
 import os
 from dataclasses import asdict, replace
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from avlab.commands import terminal
 from avlab.commands.options import Json
@@ -119,14 +120,8 @@ def _show(findings: list[Finding], as_json: bool) -> None:
     out = terminal.answers()
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
     for finding in findings:
-        told: Any = finding.reason if not finding.remedy else f"{finding.reason}\n→ {finding.remedy}"
-        table.add_row(WORDS[finding.verdict], finding.gate, _plain(told))
+        told = finding.reason if not finding.remedy else f"{finding.reason}\n→ {finding.remedy}"
+        table.add_row(WORDS[finding.verdict], finding.gate, Text(told))
     out.print(table)
     count = sum(finding.verdict == "refuses" for finding in findings)
     out.print(f"{count} of {len(findings)} would refuse." if count else "Nothing here refuses.")
-
-
-def _plain(text: str) -> Any:
-    from rich.text import Text
-
-    return Text(text)
