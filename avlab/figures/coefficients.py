@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 from avlab.figures import palette
 from avlab.figures.base import Columns, changes, frame, line, mark, nothing
 from avlab.speculation.calibration import BIN_RANGE, BINS, COUNT
-from avlab.speculation.features import probability
+from avlab.speculation.features import FEATURES, probability
 
 STEP = "engine step of the refit"
 
@@ -83,7 +83,7 @@ def curve(slope: float, intercepts: Sequence[float], raw: np.ndarray | None) -> 
 
     raw: binned calibration sums [K, 128, 5] of the source "raw", whose bins are those of the feature; or None.
     """
-    figure = frame("feature f: log-odds of the draft row's maximum probability", "acceptance estimate", 340)
+    figure = frame(f"feature f: {FEATURES['max_log_odds'].title}", "acceptance estimate", 340)
     edge = np.linspace(-BIN_RANGE, BIN_RANGE, BINS + 1)
     middle = (edge[:-1] + edge[1:]) / 2
     if raw is not None and np.any(raw[..., COUNT]):

@@ -48,8 +48,12 @@ class Features:
 
     def widen(self, K: int) -> Features:
         """These features of [B, depth] slots as [B, K], nan behind what was drafted."""
-        behind = ((0, 0), (0, K - self.values.shape[1]), (0, 0))
-        return Features(self.names, np.pad(self.values, behind, constant_values=np.nan))
+        B, depth, F = self.values.shape
+        if depth == K:
+            return self
+        wide = np.full((B, K, F), np.nan)
+        wide[:, :depth] = self.values
+        return Features(self.names, wide)
 
 
 class RowFormula(Protocol):

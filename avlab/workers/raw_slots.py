@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -42,13 +42,12 @@ class RawSlots:
         slots = [each for _, each in steps]
         sizes = [len(each.request) for each in slots]
 
-        def joined(form: str) -> np.ndarray:
+        def joined(form: Callable[[Estimates], np.ndarray]) -> np.ndarray:
+            known = [None if each.estimates is None else form(each.estimates) for each in slots]
             return np.concatenate(
                 [
-                    np.full(each.label.shape, np.nan)
-                    if each.estimates is None
-                    else getattr(each.estimates, form)
-                    for each in slots
+                    np.full(each.label.shape, np.nan) if values is None else values
+                    for each, values in zip(slots, known, strict=True)
                 ]
             )
 
@@ -60,7 +59,9 @@ class RawSlots:
             scheduled=np.concatenate([each.scheduled for each in slots]),
             admitted=np.concatenate([each.admitted for each in slots]),
             label=np.concatenate([each.label for each in slots]),
-            estimates=Estimates(joined("log_odds"), joined("probability"), joined("survival")),
+            estimates=Estimates(
+                joined(lambda e: e.log_odds), joined(lambda e: e.probability), joined(lambda e: e.survival)
+            ),
             features=Features(
                 slots[0].features.names, np.concatenate([each.features.values for each in slots])
             ),
