@@ -56,31 +56,9 @@ DEFINITIONS = {
     "if all were verified": "what the target's pass with every draft token would have cost more, by the cost table",
 }
 
-STYLE = """
-:root { color-scheme: light dark; }
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 1080px; margin: 2.5rem auto; padding: 0 1.2rem; color: #1c2430;
-  background: #fff; }
-h1 { font-size: 1.7rem; margin: 0; } h2 { font-size: 1.15rem; margin: 2.2rem 0 .4rem; }
-.verdict { font-size: 1.15rem; font-weight: 600; } .quiet { opacity: .7; } .why { border-left: 3px solid #d99a1c;
-  padding-left: .8rem; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; } td, th { padding: .25rem .9rem .25rem 0;
-  text-align: left; border-bottom: 1px solid rgba(128,138,150,.25); vertical-align: top; }
-td.number, th.number { text-align: right; }
-@media (prefers-color-scheme: dark) { body { color: #e6eaf0; background: #0f141b; } }
-"""
-
-SCRIPT = """
-for (const [id, figure] of Object.entries(JSON.parse(document.getElementById('figures').textContent))) {
-  const text = getComputedStyle(document.body).color;
-  Object.assign(figure.layout, { paper_bgcolor: 'rgba(0,0,0,0)', plot_bgcolor: 'rgba(0,0,0,0)' });
-  figure.layout.font = { size: 12, ...figure.layout.font, color: text, family: 'system-ui, sans-serif' };
-  for (const name of Object.keys(figure.layout).filter((name) => /^[xy]axis\\d*$/.test(name)))
-    figure.layout[name] = { gridcolor: 'rgba(128,138,150,0.18)', linecolor: 'rgba(128,138,150,0.5)', zeroline: false,
-      ...figure.layout[name] };
-  Plotly.newPlot(id, figure.data, figure.layout, { responsive: true, displaylogo: false, showSendToCloud: false });
-}
-"""
+STATIC = Path(__file__).with_name("report_static")
+STYLE = (STATIC / "report.css").read_text(encoding="utf-8")
+SCRIPT = (STATIC / "report.js").read_text(encoding="utf-8")
 
 Chart = tuple[str, str, go.Figure]  # title, what to read from it, figure
 

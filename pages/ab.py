@@ -15,8 +15,12 @@ from avlab.ui.shown import end, page, pick, tick
 from avlab.ui.vllm_serving import ENGINES, WITHIN
 from avlab.vllm.serving_config import VllmConfig
 
+TITLE = "A/B"
+ICON = ":material/science:"
+ORDER = 50
+
 shown = page(
-    "A/B",
+    TITLE,
     "Does adaptive verification beat the best fixed length on this traffic at this load, by how much, and why?",
     before=ab_setup.form,
 )

@@ -11,7 +11,11 @@ from avlab.ui.chart import chart
 from avlab.ui.cost_file import CostFileError, read_costs
 from avlab.ui.shown import page, tick
 
-shown = page("Budget", "How many draft tokens is it worth verifying in a step, and why that many?")
+TITLE = "Budget"
+ICON = ":material/savings:"
+ORDER = 40
+
+shown = page(TITLE, "How many draft tokens is it worth verifying in a step, and why that many?")
 
 
 def objective() -> None:

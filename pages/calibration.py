@@ -14,9 +14,13 @@ from avlab.ui import host, windows
 from avlab.ui.chart import chart
 from avlab.ui.shown import page, tick
 
+TITLE = "Calibration"
+ICON = ":material/target:"
+ORDER = 30
+
 ALL = "all"
 
-shown = page("Calibration", "When an estimate says 80 %, are 80 % of those draft tokens accepted?")
+shown = page(TITLE, "When an estimate says 80 %, are 80 % of those draft tokens accepted?")
 with host.connection() as con:
     classes = queries.calibration_classes(con, shown.run)
 kinds = sorted({kind for kind, _ in classes})

@@ -8,8 +8,12 @@ from avlab.ui import host
 from avlab.ui.chart import chart
 from avlab.ui.shown import page, tick
 
+TITLE = "Coefficients"
+ICON = ":material/tune:"
+ORDER = 20
+
 shown = page(
-    "Coefficients",
+    TITLE,
     "What has the online estimator learnt from accepts and rejections, and when did it change?",
 )
 with host.connection() as con:

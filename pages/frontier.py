@@ -14,11 +14,15 @@ from avlab.ui.chart import chart
 from avlab.ui.refusals import refusals
 from avlab.ui.shown import end, page, pick, tick
 
+TITLE = "Frontier"
+ICON = ":material/show_chart:"
+ORDER = 60
+
 NONE, SHIPPED, OWN = "nothing", "DeepSeek-V4-Pro with DSpark, 8 B300 (vLLM blog)", "a CSV of mine"
 LOGARITHMIC, LINEAR = "logarithmic", "linear"
 
 shown = page(
-    "Frontier",
+    TITLE,
     "Which policy gives the most tokens at the speed a user wants, from an idle machine to a full one?",
     before=frontier_setup.form,
 )

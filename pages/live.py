@@ -16,8 +16,12 @@ from avlab.ui.chart import chart
 from avlab.ui.events import events_table
 from avlab.ui.shown import page, span, tick, within
 
+TITLE = "Live"
+ICON = ":material/monitoring:"
+ORDER = 10
+
 shown = page(
-    "Live",
+    TITLE,
     "How fast do tokens come, what happens to draft tokens, and where does the time go?",
     of_watched=True,
 )

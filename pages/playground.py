@@ -7,8 +7,12 @@ from avlab.ui import host, prompting, sidebar
 from avlab.ui.shown import page
 from avlab.ui.tokens import tokens
 
+TITLE = "Playground"
+ICON = ":material/edit_note:"
+ORDER = 70
+
 shown = page(
-    "Playground",
+    TITLE,
     "What does one step do to one request: which draft tokens are made, verified, kept, and by which chances?",
     without=sidebar.start_button,
 )

@@ -16,13 +16,17 @@ from avlab.ui.chart import chart
 from avlab.ui.refusals import refusals
 from avlab.ui.typed import Fields
 
+TITLE = "Runs"
+ICON = ":material/table_rows:"
+ORDER = 100
+
 MOST = 5  # runs that are compared at once
 MOST_DAYS, MOST_MB = 36_500, 10_000_000
 Run = Mapping[str, Any]  # a row of `queries.runs`
 
 
 def draw() -> None:
-    st.markdown("## Runs")
+    st.markdown(f"## {TITLE}")
     st.markdown(
         "<p class='avlab-question'>Which run did better, and under which settings?</p>",
         unsafe_allow_html=True,

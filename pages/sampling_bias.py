@@ -4,6 +4,10 @@ import streamlit as st
 
 from avlab.ui.bias import any_rows, audit, noise, scenes, texts, two_tokens, words
 
+TITLE = "Sampling bias"
+ICON = ":material/balance:"
+ORDER = 80
+
 PARTS = {
     "1 Two tokens": two_tokens.draw,
     "2 Any distributions": any_rows.draw,
@@ -13,7 +17,7 @@ PARTS = {
     "6 Texts": texts.draw,
 }
 
-st.markdown("## Sampling bias")
+st.markdown(f"## {TITLE}")
 st.markdown(
     "<p class='avlab-question'>Why can a better predictor of acceptance bias sampling, and how many outputs does it "
     "take to notice?</p>",

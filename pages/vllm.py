@@ -4,9 +4,13 @@ import streamlit as st
 
 from avlab.ui import attaching, preflight, vllm_serving
 
+TITLE = "vLLM"
+ICON = ":material/dns:"
+ORDER = 90
+
 QUESTION = "Will adaptive verification start on that deployment, and what does a running server do?"
 
-st.markdown("## vLLM")
+st.markdown(f"## {TITLE}")
 st.markdown(f"<p class='avlab-question'>{QUESTION}</p>", unsafe_allow_html=True)
 st.markdown("#### Watch a running server")
 attaching.form()

@@ -50,6 +50,9 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
         "WHERE kind = 'reference'",
         """UPDATE runs SET config = regexp_replace(config, '"context"(\\s*:)', """
         """'"max_num_batched_tokens":null,"max_model_len"\\1') WHERE kind = 'reference'""",
+        # the playground's steps name the recovered token: `fate` of a slot, and the last of `fates`
+        """UPDATE tokens SET detail = regexp_replace(regexp_replace(detail, '"fate"(\\s*):(\\s*)"correction"', """
+        """'"fate"\\1:\\2"recovered"', 'g'), '"fates"(\\s*:[^]]*)"correction"', '"fates"\\1"recovered"')""",
     ),
 }
 

@@ -14,14 +14,7 @@ from avlab.bench.large_run import STEP_SECONDS, extend, make_large_run
 from avlab.commands.serve import APP
 from avlab.store import feeds, queries
 from avlab.ui import host, shown
-
-PAGES = (
-    "live",
-    "coefficients",
-    "calibration",
-    "budget",
-    "ab",
-)  # those that tick on a run like the made-up one
+from avlab.ui.page_files import page_files
 
 
 @dataclass(slots=True)
@@ -35,16 +28,21 @@ class Asked:
 
 @dataclass(slots=True)
 class _Clock:
-    """Seconds since `reset`: of all queries, and of those within ticks (`busy`: processor time)."""
+    """Seconds since `reset`: of all queries, and of those within ticks (`busy`: processor time).
+
+    ticked: a page drew what it draws at every tick.
+    """
 
     total: float = 0.0
     ticks: float = 0.0
     busy: float = 0.0
     depth: int = 0
     ticking: bool = False
+    ticked: bool = False
 
     def reset(self) -> None:
         self.total = self.ticks = self.busy = 0.0
+        self.ticked = False
 
     def add(self, seconds: float, busy: float) -> None:
         self.total += seconds
@@ -56,7 +54,7 @@ class _Clock:
 def page_ticks(
     path: Path, rows: int, ticks: int, progress: Callable[[int, int], None] = lambda done, total: None
 ) -> dict[str, Asked]:
-    """Queries by page over a run of so many rows that grows by a second's steps before every tick.
+    """Queries, by page that ticks, over a run of so many rows that grows by a second's steps before every tick.
 
     Every tick reads all that its page ever reads: also what is otherwise read every few seconds only. The results of
     an A/B are worked out anew when a round is over, which no tick here comes upon; `opening` has that. Takes the
@@ -66,16 +64,19 @@ def page_ticks(
     try:
         with host.connection() as con, _timed() as clock:
             run, steps = make_large_run(con, rows)
-            found = {name: Asked() for name in PAGES}
-            for place, name in enumerate(PAGES):
-                progress(place, len(PAGES))
+            found: dict[str, Asked] = {}
+            pages = page_files(APP.parent / "pages")
+            for place, file in enumerate(pages):
+                progress(place, len(pages))
                 app = AppTest.from_file(str(APP), default_timeout=600)
                 app.query_params["run"] = run
                 app.run()
                 clock.reset()
-                app.switch_page(f"pages/{name}.py").run()
+                app.switch_page(file.path).run()
                 assert not app.exception, app.exception
-                found[name].opening = 1e3 * clock.total
+                if not clock.ticked:
+                    continue
+                asked = found[file.name] = Asked(1e3 * clock.total)
                 for _ in range(ticks):
                     grown = steps + round(shown.TICK_SECONDS / STEP_SECONDS)
                     extend(con, run, steps, grown)
@@ -83,8 +84,8 @@ def page_ticks(
                     clock.reset()
                     _refresh(clock, run)
                     app.run()
-                    found[name].ticks.append(1e3 * clock.ticks)
-                    found[name].busy.append(1e3 * clock.busy)
+                    asked.ticks.append(1e3 * clock.ticks)
+                    asked.busy.append(1e3 * clock.busy)
             return found
     finally:
         host.close_lab()
@@ -121,7 +122,7 @@ def _timed() -> Iterator[_Clock]:
     def tick(draw: Any, on_show: Any) -> None:
         @functools.wraps(draw)
         def drawing() -> None:
-            clock.ticking = True
+            clock.ticking = clock.ticked = True
             try:
                 draw()
             finally:

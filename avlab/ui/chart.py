@@ -3,10 +3,14 @@
 import plotly.graph_objects as go
 import streamlit as st
 
-from avlab.ui.chart_script import CSS, JS, PRELOAD
+from avlab.ui.browser import read
 
-_component = st.components.v2.component("avlab_chart", css=CSS, js=JS, isolate_styles=False)
-_preloader = st.components.v2.component("avlab_preload", js=PRELOAD, isolate_styles=False)
+_component = st.components.v2.component(
+    "avlab_chart", css=read("chart.css"), js=read("plotly.js", "chart.js"), isolate_styles=False
+)
+_preloader = st.components.v2.component(
+    "avlab_preload", js=read("plotly.js", "preload.js"), isolate_styles=False
+)
 
 
 def preload() -> None:

@@ -5,10 +5,20 @@ from collections.abc import Sequence
 import msgspec
 import streamlit as st
 
-from avlab.ui.tokens_script import CSS, JS
+from avlab.figures import palette
+from avlab.ui.browser import read
 from avlab.wire.frames import Tokens
 
-_component = st.components.v2.component("avlab_tokens", css=CSS, js=JS, isolate_styles=False)
+COLOURS = {
+    "accepted": palette.ACCEPTED,
+    "rejected": palette.REJECTED,
+    "bonus": palette.BONUS,
+    "plain": palette.SCHEDULED,
+    "target": palette.ADMITTED,
+}  # names of tokens.js and tokens.css
+_component = st.components.v2.component(
+    "avlab_tokens", css=read("tokens.css"), js=read("tokens.js"), isolate_styles=False
+)
 
 
 def tokens(steps: Sequence[Tokens], key: str) -> None:
@@ -17,4 +27,5 @@ def tokens(steps: Sequence[Tokens], key: str) -> None:
         "The newest step stands on top. Point at a slot, or reach it with Tab and the arrow keys, to see the likeliest "
         "tokens of the drafter's distribution q and the target's p."
     )
-    _component(key=key, data={"key": key, "steps": [msgspec.to_builtins(step) for step in steps]})
+    data = {"key": key, "colours": COLOURS, "steps": [msgspec.to_builtins(step) for step in steps]}
+    _component(key=key, data=data)

@@ -209,7 +209,7 @@ class Slot(msgspec.Struct, frozen=True):
     survival: float | None = None
     draft_top: list[Choice] = []
     target_top: list[Choice] = []
-    residual_top: list[Choice] = []  # of a correction: the (p - q)+ that it was drawn from
+    residual_top: list[Choice] = []  # of a recovered token: the (p - q)+ that it was drawn from
 
 
 class Tokens(Message, frozen=True, tag=snake):
@@ -221,7 +221,7 @@ class Tokens(Message, frozen=True, tag=snake):
     texts: list[str]
     fates: list[
         str
-    ]  # "accepted", "correction", "bonus" (after a full accept), "sampled" (no draft was verified)
+    ]  # "accepted", "recovered", "bonus" (after a full accept), "sampled" (no draft was verified)
     draft: list[Slot]  # every scheduled position
     own: Slot | None = None  # the target's own token; None where an accepted draft ended the text
 

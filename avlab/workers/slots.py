@@ -75,7 +75,7 @@ def tokens_frame(
     own = None
     if new and not ended:
         rejected = accepted < admitted
-        fate = "correction" if rejected else "bonus" if admitted else "sampled"
+        fate = "recovered" if rejected else "bonus" if admitted else "sampled"
         row = p[accepted] if slots else p[-1]
         own = frames.Slot(
             token=int(new[-1]),

@@ -16,22 +16,20 @@ from avlab.config import RunConfig
 from avlab.installation import PROJECT
 from avlab.lab.lab import Lab
 from avlab.lab.owner import ask
+from avlab.ui.page_files import page_files
 from avlab.wire import commands
 
 FOLDER = PROJECT / "build" / "screenshots"
 IMAGES = PROJECT / "docs" / "images"
 PROMPT = "Write a Python function that returns the n-th Fibonacci number, with a short docstring."
+FILES = page_files(PROJECT / "pages")
+RUNS = {
+    "ab": "ab",
+    "frontier": "frontier",
+    "playground": "prompt",
+}  # on show; on other pages the drifting one
 PAGES = {  # address, and which of the runs is on show
-    "live": ("", "drifting"),
-    "coefficients": ("coefficients", "drifting"),
-    "calibration": ("calibration", "drifting"),
-    "budget": ("budget", "drifting"),
-    "ab": ("ab", "ab"),
-    "frontier": ("frontier", "frontier"),
-    "playground": ("playground", "prompt"),
-    "sampling_bias": ("sampling_bias", "drifting"),
-    "vllm": ("vllm", "drifting"),
-    "runs": ("runs", "drifting"),
+    file.name: ("" if file is FILES[0] else file.name, RUNS.get(file.name, "drifting")) for file in FILES
 }
 WIDTHS = {"wide": 1280, "narrow": 390}
 THEMES = ("light", "dark")

@@ -2,21 +2,11 @@
 
 import pytest
 from conftest import PATIENCE
+from dashboard import ALL_PAGES
 
 pytestmark = pytest.mark.browser
 
-PAGES = (
-    "",
-    "coefficients",
-    "calibration",
-    "budget",
-    "ab",
-    "frontier",
-    "playground",
-    "sampling_bias",
-    "vllm",
-    "runs",
-)
+PAGES = ("", *ALL_PAGES[1:])  # addresses: the first page is at the root
 DRAWN = (
     "() => [...document.querySelectorAll('.avlab-chart')].some((chart) => chart.querySelector('.main-svg'))"
 )

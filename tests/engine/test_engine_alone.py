@@ -114,7 +114,7 @@ def test_it_gets_what_it_would_get_on_an_engine_of_its_own_and_what_is_shown_add
             assert slot.q > 0 and (slot.fate != "accepted" or slot.p > 0)
             assert slot.fate != "rejected" or slot.p < slot.q
             assert (slot.survival is None) == (slot.estimate is None) == (not arm.startswith("adaptive"))
-        if frame.own.fate == "correction":
+        if frame.own.fate == "recovered":
             assert (
                 frame.own.token != next(s.token for s in frame.draft if s.fate == "rejected")
                 or settings == SETTINGS[0]

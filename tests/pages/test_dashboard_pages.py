@@ -69,7 +69,7 @@ def test_with_no_run_a_page_says_what_to_do(name, tmp_path):
 def test_a_finished_run(name, recorded):
     app = page(name, recorded.finished)
     assert not app.exception and not app.main.error
-    assert charts(app) == CHARTS[name]
+    assert charts(app) == CHARTS.get(name, 0)
     if name != "runs":
         assert ":gray-badge[finished]" in said(app) and recorded.finished[-8:] in said(app)
 
@@ -105,7 +105,7 @@ def test_a_live_run(tmp_path):
         for name in PAGES:
             app = page(name)
             assert not app.exception and not app.main.error, name
-            assert charts(app) == CHARTS[name]
+            assert charts(app) == CHARTS.get(name, 0)
         app = page()
         before = app.metric[0].value
         assert ":green-badge[live]" in said(app) and "adaptive" in said(app)

@@ -4,18 +4,15 @@ import getpass
 import json
 import re
 import socket
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from dashboard import charts, opened, page, said
+from dashboard import ALL_PAGES, charts, opened, page, said
 
 from avlab import sample
 from avlab.ui import host
-from avlab.ui.shell import PAGES
 
-NAMES = [Path(path).stem for path, *_ in PAGES]
 CHARTS = {
     "live": 7,
     "coefficients": 4,
@@ -67,7 +64,7 @@ def test_a_new_lab_has_the_shipped_runs_and_shows_the_drifting_one(runs):
 
 
 @pytest.mark.parametrize("shipped", SHIPPED)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ALL_PAGES)
 def test_every_page_draws_a_shipped_run(name, shipped, runs):
     app = page(name, runs[shipped])
     assert not app.exception and not app.main.error

@@ -1,9 +1,10 @@
 """What a run keeps of the playground, and that its rates are those of the workload."""
 
+import msgspec
 import store_frames as frames
 from store_frames import envelopes
 
-from avlab.store import queries
+from avlab.store import queries, schema
 from avlab.store.database import Database
 from avlab.store.ids import new_run_id
 from avlab.store.recorder import Recorder
@@ -51,6 +52,19 @@ def test_its_steps_come_back_as_they_were_sent(tmp_path):
 def test_without_kept_text_nothing_of_it_is_there(tmp_path):
     for con, run in recorded(tmp_path / "lab.duckdb", False):
         assert queries.generations(con, run) == [] and queries.generation_steps(con, run, -1) == []
+
+
+def test_a_recovered_token_of_an_older_run_has_its_name_of_now(tmp_path):
+    text = '"fate":"correction"'  # what a model said stays as it was
+    slot = m.Slot(7, text, "rejected", q=0.25, p=0.1)
+    own = m.Slot(9, "correction", "recovered", p=0.5, residual_top=[m.Choice(9, "correction", 0.5)])
+    now = m.Tokens(-1, 10, [8, 9], [text, "correction"], ["accepted", "recovered"], [slot], own)
+    for con, run in recorded(tmp_path / "lab.duckdb", True):
+        old = msgspec.json.encode(now).decode().replace('"recovered"', '"correction"')
+        con.execute("UPDATE tokens SET detail = ? WHERE request = -1", [old])
+        for statement in (each for each in schema.MIGRATIONS[5] if "tokens SET" in each):
+            con.execute(statement)
+        assert queries.generation_steps(con, run, -1) == [now, now]
 
 
 def test_headline_numbers_are_the_workloads(tmp_path):

@@ -8,9 +8,11 @@ from places import ROOT, SUPPORT
 from streamlit.testing.v1 import AppTest
 
 from avlab.ui import host
+from avlab.ui.page_files import page_files
 
 STAND_IN = (sys.executable, str(SUPPORT / "stand_in_serving.py"))
-PAGES = ("live", "coefficients", "calibration", "budget", "ab", "frontier", "playground", "runs")
+ALL_PAGES = tuple(file.name for file in page_files(ROOT / "pages"))
+PAGES = tuple(name for name in ALL_PAGES if name not in ("sampling_bias", "vllm"))  # those that show a run
 
 
 @contextmanager

@@ -98,7 +98,7 @@ def test_a_prompt_is_served_alone_and_the_workload_goes_on(arm):
         assert len(fates) == sum(step.scheduled) and fates.count("accepted") == sum(step.accepted)
         assert fates.count("trimmed") == sum(step.scheduled) - sum(step.admitted)
         assert frame.fates == ["accepted"] * sum(step.accepted) + [frame.own.fate]
-        assert (frame.own.fate == "correction") == ("rejected" in fates)
+        assert (frame.own.fate == "recovered") == ("rejected" in fates)
         assert all(bool(slot.target_top) == (slot.fate != "trimmed") for slot in frame.draft)
         assert all(slot.draft_top[0].text == " w7" and slot.q > 0 for slot in frame.draft)
     done = next(request for request in wire.of(fr.RequestDone) if request.request == -1)

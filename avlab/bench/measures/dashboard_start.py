@@ -13,13 +13,7 @@ BARS = (
 )
 PATIENCE = 300_000  # ms
 HEADING = "[data-testid=stMain] h2"
-# the points on the throughput chart, as text; "" for none
-POINTS = """() => {
-  const chart = document.querySelector(".avlab-chart[data-key='throughput']");
-  const points = (chart?.calcdata?.[0] ?? []).filter((point) => Number.isFinite(point.y));
-  return points.map((point) => `${point.x} ${point.y}`).join();
-}"""
-NOTHING = "document.body.innerText.includes('Nothing was recorded yet')"
+SCRIPT = Path(__file__).parents[1] / "chart_points.js"
 
 
 def measure(context: Context) -> Result:
@@ -36,6 +30,7 @@ def measure(context: Context) -> Result:
             with tempfile.TemporaryDirectory(dir=context.folder) as folder, Dashboard(Path(folder)) as served:
                 page = browser.new_page()
                 page.set_default_timeout(PATIENCE)
+                page.add_init_script(path=SCRIPT)
                 # asked from outside whether it answers: a browser that tries takes the server's processor time
                 page.goto(served.wait().url, wait_until="commit")
                 page.wait_for_selector(HEADING)
@@ -54,11 +49,11 @@ def measure(context: Context) -> Result:
 
 def _start(page) -> float:
     """Press Start; seconds until other points than those of the recorded run are on the chart."""
-    page.wait_for_function(f"() => ({POINTS})() !== '' || {NOTHING}")
-    before = page.evaluate(POINTS)
+    page.wait_for_function("avlabPoints() !== '' || avlabNothing()")
+    before = page.evaluate("avlabPoints()")
     page.get_by_role("button", name="Start", exact=True).click()
     began = time.monotonic()
-    page.wait_for_function(f"before => ![before, ''].includes(({POINTS})())", arg=before)
+    page.wait_for_function("before => avlabNews(before)", arg=before)
     return time.monotonic() - began
 
 

@@ -1,25 +1,5 @@
-"""The browser's side of the chart component: one node a chart, drawn by Plotly.react, in the theme's colours."""
+// Draws a chart: one node, updated in place by Plotly.react, in the theme's colours. Stands behind plotly.js.
 
-CSS = """
-.avlab-chart { width: 100%; }
-.avlab-chart:focus-visible { outline: 2px solid var(--st-primary-color); outline-offset: 2px; }
-"""
-
-LOAD = """
-const load = () => window.avlabPlotly || (window.avlabPlotly = new Promise((done, failed) => {
-  const script = document.createElement('script');
-  script.src = '/avlab/plotly.min.js';
-  script.onload = () => done(window.Plotly);
-  script.onerror = () => { window.avlabPlotly = null; failed(); };  // the next tick tries again
-  document.head.appendChild(script);
-}));
-"""
-
-PRELOAD = LOAD + "export default function () { load(); }"
-
-JS = (
-    LOAD
-    + """
 // Plotly hands functions of the page's colours to axes, legend and text: a figure says nothing about the theme.
 const themed = (figure, style) => {
   const text = style.getPropertyValue('--st-text-color').trim() || '#444';
@@ -31,7 +11,7 @@ const themed = (figure, style) => {
   layout.hoverlabel = { bgcolor: back, bordercolor: 'rgba(128,138,150,0.5)', font: { color: text, family: font } };
   layout.modebar = { bgcolor: 'rgba(0,0,0,0)', color: 'rgba(128,138,150,0.7)', activecolor: text };
   for (const name of Object.keys(layout)) {
-    if (!/^[xy]axis\\d*$/.test(name)) continue;
+    if (!/^[xy]axis\d*$/.test(name)) continue;
     const own = layout[name];
     layout[name] = {
       gridcolor: 'rgba(128,138,150,0.18)', linecolor: 'rgba(128,138,150,0.5)', zeroline: false, ...own,
@@ -103,5 +83,3 @@ export default function draw({ data, parentElement }) {
     });
   });
 }
-"""
-)
