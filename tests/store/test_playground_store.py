@@ -56,9 +56,9 @@ def test_without_kept_text_nothing_of_it_is_there(tmp_path):
 
 def test_a_recovered_token_of_an_older_run_has_its_name_of_now(tmp_path):
     text = '"fate":"correction"'  # what a model said stays as it was
-    slot = m.Slot(7, text, "rejected", q=0.25, p=0.1)
-    own = m.Slot(9, "correction", "recovered", p=0.5, residual_top=[m.Choice(9, "correction", 0.5)])
-    now = m.Tokens(-1, 10, [8, 9], [text, "correction"], ["accepted", "recovered"], [slot], own)
+    slot = fr.Slot(7, text, "rejected", q=0.25, p=0.1)
+    own = fr.Slot(9, "correction", "recovered", p=0.5, residual_top=[fr.Choice(9, "correction", 0.5)])
+    now = fr.Tokens(-1, 10, [8, 9], [text, "correction"], ["accepted", "recovered"], [slot], own)
     for con, run in recorded(tmp_path / "lab.duckdb", True):
         old = msgspec.json.encode(now).decode().replace('"recovered"', '"correction"')
         con.execute("UPDATE tokens SET detail = ? WHERE request = -1", [old])
