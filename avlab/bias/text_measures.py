@@ -43,7 +43,8 @@ class Texts:
 
     def first(self, count: int) -> Texts:
         """The first so many outputs."""
-        return Texts(*(getattr(self, name)[:count] for name in self.__slots__))
+        sums = self.tokens, self.log_probability, self.entropy, self.repeated, self.grams
+        return Texts(*(each[:count] for each in sums))
 
     def measures(self, weights: np.ndarray) -> dict[str, np.ndarray]:
         """Every measure over all tokens, [S], where output i counts weights[s, i] times.

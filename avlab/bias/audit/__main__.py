@@ -10,9 +10,27 @@ import os
 import sys
 import threading
 import traceback
-from typing import Any
+from collections.abc import Mapping
+from typing import TextIO
 
 from avlab.errors import is_ours
+
+
+class Lines:
+    """Answers as lines of JSON: the `Answer` of every task."""
+
+    def __init__(self, file: TextIO):
+        self._file = file
+
+    def progress(self, text: str, done: int, total: int) -> None:
+        self.say(progress=[text, done, total])
+
+    def found(self, row: Mapping[str, object]) -> None:
+        self.say(found=row)
+
+    def say(self, **line: object) -> None:
+        """One line."""
+        print(json.dumps(line), file=self._file)
 
 
 def main() -> None:
@@ -20,19 +38,19 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # whatever a library prints goes to the log
 
-    def answer(**line: Any) -> None:
-        print(json.dumps(line), file=answers)
-
+    answer = Lines(answers)
     order = json.loads(sys.stdin.readline())
     threading.Thread(target=_end_with_input, daemon=True).start()
     try:
         from avlab.bias.audit.tasks import TASKS
 
         TASKS[order["task"]](order, answer)
-        answer(ended=True)
+        answer.say(ended=True)
     except Exception as error:
         traceback.print_exc()
-        answer(error=str(error) if is_ours(error) else f"The audit failed ({type(error).__name__}: {error}).")
+        answer.say(
+            error=str(error) if is_ours(error) else f"The audit failed ({type(error).__name__}: {error})."
+        )
     answers.flush()
     os._exit(0)  # the thread still waits for input
 

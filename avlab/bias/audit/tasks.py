@@ -3,8 +3,8 @@
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Protocol, TypedDict
 
 import torch
 
@@ -24,12 +24,51 @@ from avlab.engine.target import Target
 from avlab.engine.text import Text
 from avlab.workloads import Moment, open_workload
 
-Answer = Callable[..., None]
 CONTEXT = 512  # positions of an audit's target
 SAY_SECONDS = 0.5  # between two reports
 LEVEL = 0.01
 SHOWN_TEXTS = 3
 RANKED_PROMPTS, SHORT = 15, 128  # beside the one that is audited; tokens
+
+
+class AuditOrder(TypedDict):
+    """Audits, [rule, seed] each, of one prompt. tests: for how many G-tests p-values are corrected."""
+
+    config: dict[str, object]
+    K: int
+    prompt: str
+    continuations: int
+    audits: list[tuple[str, int]]
+    tests: int
+
+
+class TextsOrder(TypedDict):
+    """Answers to the same requests under each of `rules`."""
+
+    config: dict[str, object]
+    K: int
+    rules: list[str]
+    requests: int
+    max_new_tokens: int
+
+
+class RowsOrder(TypedDict):
+    """Target and draft row behind each of `prompts`."""
+
+    config: dict[str, object]
+    prompts: list[str]
+
+
+class Answer(Protocol):
+    """Takes what is found, and how far the work is."""
+
+    def progress(self, text: str, done: int, total: int) -> None:
+        """So much of a total is done; a total of 0 is unknown."""
+        ...
+
+    def found(self, row: Mapping[str, object]) -> None:
+        """A row, which replaces one with the same key."""
+        ...
 
 
 def load(
@@ -53,20 +92,15 @@ def load(
     return target, BlockDrafter(drafter_folder, target, K), Text(folder)
 
 
-def audit(order: dict[str, Any], answer: Answer) -> None:
-    """A row for each of `audits`, [rule, seed] pairs. order: config, K, prompt, continuations, audits, tests.
-
-    tests: for how many G-tests p-values are corrected.
-    """
+def audit(order: AuditOrder, answer: Answer) -> None:
+    """A row for each of the order's audits, anew as its continuations grow."""
     audits = [(parse(rule), seed) for rule, seed in order["audits"]]
     config, count = RunConfig.make(order["config"]), order["continuations"]
 
     if not audits:
         return
 
-    def progress(*what: Any) -> None:
-        answer(progress=what)
-
+    progress = answer.progress
     target, drafter, text = load(config, order["K"], CONTEXT, progress)
     prompt = text.encode([{"role": "user", "content": order["prompt"]}])
     progress("how well each score ranks acceptance", 0, 0)
@@ -95,7 +129,7 @@ def audit(order: dict[str, Any], answer: Answer) -> None:
                 continue
             said = now
             grown = found(made, counts, order["tests"], history)
-            answer(found=row | grown | {"per_second": round(done / (now - began), 1), "done": done == count})
+            answer.found(row | grown | {"per_second": round(done / (now - began), 1), "done": done == count})
 
 
 def short_prompts(text: Text) -> list[list[int]]:
@@ -105,7 +139,7 @@ def short_prompts(text: Text) -> list[list[int]]:
     return list(itertools.islice((each for each in prompts if len(each) <= SHORT), RANKED_PROMPTS))
 
 
-def found(made: Audit, counts: Counts, tests: int, history: list[list[float]]) -> dict[str, Any]:
+def found(made: Audit, counts: Counts, tests: int, history: list[list[float]]) -> dict[str, object]:
     """What an audit says after so many continuations; adds a point to its history."""
     done = int(counts.one.sum())
     one, two = made.fits(counts, tests)
@@ -120,7 +154,7 @@ def found(made: Audit, counts: Counts, tests: int, history: list[list[float]]) -
     }
 
 
-def described(fit: Fit) -> dict[str, Any]:
+def described(fit: Fit) -> dict[str, float | None]:
     """A fit as JSON; a statistic that is infinite is None."""
     return {
         "cells": fit.cells,
@@ -132,8 +166,8 @@ def described(fit: Fit) -> dict[str, Any]:
     }
 
 
-def texts(order: dict[str, Any], answer: Answer) -> None:
-    """Answers to the same requests under each of `rules`. order: config, K, rules, requests, max_new_tokens.
+def texts(order: TextsOrder, answer: Answer) -> None:
+    """Answers to the same requests under each of the order's rules.
 
     Every rule after the first is compared with the first, request by request.
     """
@@ -141,7 +175,7 @@ def texts(order: dict[str, Any], answer: Answer) -> None:
     config, R = RunConfig.make(order["config"]), order["requests"]
     workload = open_workload(config.workload, seed=config.seed, repeat=True)
     asked = [workload.stream.take(Moment(0.0)) for _ in range(R)]
-    target, drafter, text = load(config, order["K"], None, lambda *what: answer(progress=what))
+    target, drafter, text = load(config, order["K"], None, answer.progress)
     prompts = [text.encode(prompt.messages) for prompt in asked]
     reference: Texts | None = None
     for number, rule in enumerate(rules):
@@ -153,7 +187,7 @@ def texts(order: dict[str, Any], answer: Answer) -> None:
             now = time.perf_counter()
             if now - said >= SAY_SECONDS:
                 said = now
-                answer(progress=[rule.label, number * R + ended, len(rules) * R])
+                answer.progress(rule.label, number * R + ended, len(rules) * R)
         done = answers.texts()
         shown = [
             {"prompt": asked[i].turns[-1][1], "text": text.decode(answers.tokens[i])}
@@ -166,7 +200,7 @@ def texts(order: dict[str, Any], answer: Answer) -> None:
         if reference is not None:
             row["difference"] = plain(differences(done, reference))
         reference = reference or done
-        answer(found=row)
+        answer.found(row)
 
 
 def plain(measures: dict[str, tuple[float, float, float]]) -> dict[str, list[float | None]]:
@@ -176,7 +210,7 @@ def plain(measures: dict[str, tuple[float, float, float]]) -> dict[str, list[flo
 
 def rows_at(
     config: RunConfig, prompts: Iterable[str], progress: Progress = lambda text, done, total: None
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[dict[str, object]]:
     """prompt, names, target and draft for each prompt, at the configuration's temperature."""
     target, drafter, text = load(config, 1, CONTEXT, progress)
     for prompt in prompts:
@@ -188,11 +222,10 @@ def rows_at(
         yield {"prompt": prompt, "names": names, "target": p.round(6).tolist(), "draft": q.round(6).tolist()}
 
 
-def rows(order: dict[str, Any], answer: Answer) -> None:
-    """Target and draft row behind each of `prompts`. order: config, prompts."""
-    config = RunConfig.make(order["config"])
-    for each in rows_at(config, order["prompts"], lambda *what: answer(progress=what)):
-        answer(found=each)
+def rows(order: RowsOrder, answer: Answer) -> None:
+    """Target and draft row behind each of the order's prompts."""
+    for each in rows_at(RunConfig.make(order["config"]), order["prompts"], answer.progress):
+        answer.found(each)
 
 
-TASKS: dict[str, Callable[[dict[str, Any], Answer], None]] = {"audit": audit, "texts": texts, "rows": rows}
+TASKS = {"audit": audit, "texts": texts, "rows": rows}

@@ -2,7 +2,7 @@
 
 import atexit
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from avlab.bias.process import AskedProcess
 from avlab.ui import host
 
 TICK_SECONDS = 1.0
+Setting = str | int | None | Sequence[str]  # as a part's form has it
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class Asked:
     """A process, and what it was asked for: settings by their names on the page, which may have changed since."""
 
     process: AskedProcess
-    order: Mapping[str, Any]
+    order: Mapping[str, Setting]
 
 
 _asked: dict[str, Asked] = {}  # the newest of each part; at most one of them is at work
@@ -33,7 +34,7 @@ def buttons(
     make: Callable[[], AskedProcess],
     ready: bool,
     note: str,
-    order: Mapping[str, Any] | None = None,
+    order: Mapping[str, Setting] | None = None,
 ) -> None:
     """The button that starts `make`, or stops what it started, and beside it what stands in the way, or a note.
 
@@ -103,11 +104,11 @@ def stop(part: str) -> None:
         _asked[part].process.close()
 
 
-def _said(value: Any) -> str:
+def _said(value: Setting) -> str:
     """A setting's value in words."""
     if isinstance(value, int):
         return f"{value:,}"
-    return ", ".join(value) if isinstance(value, list | tuple) else str(value)
+    return str(value) if value is None or isinstance(value, str) else ", ".join(value)
 
 
 def _busy(part: str) -> bool:
@@ -118,7 +119,7 @@ def _serving() -> bool:
     return host.lab().supervisor.status().alive
 
 
-def _start(part: str, make: Callable[[], AskedProcess], order: Mapping[str, Any]) -> None:
+def _start(part: str, make: Callable[[], AskedProcess], order: Mapping[str, Setting]) -> None:
     """Start a part's process, unless something began since the button was drawn, perhaps in another browser.
 
     The page, which is drawn next, says what.
