@@ -62,7 +62,8 @@ def costs() -> None:
         )  # fmt: skip
     chart(
         budget.admitted_map(lengths), "admitted", "Admitted draft tokens, request by request",
-        "Strong colours are drafts that are trusted far; columns that turn pale together had a small budget.",
+        "Strong colours: many draft tokens of the request were verified. Columns that turn pale "
+        "together had a small budget.",
     )  # fmt: skip
 
 

@@ -105,8 +105,7 @@ def pooled(merged: Mapping[str, np.ndarray], over_time: Mapping[str, Any]) -> No
     with left:
         chart(
             calibration.reliability_diagram(merged), "reliability", "Reliability",
-            "On the dashed line estimates are as good as their word; below it they promise too much. Bars are 95 % "
-            "intervals.",
+            "On the dashed line estimates are right; below it they are too high. Bars are 95 % intervals.",
         )  # fmt: skip
     with right:
         chart(

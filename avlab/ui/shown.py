@@ -128,8 +128,8 @@ def page(
         )
     if shown.watched and not of_watched:
         st.info(
-            "This run watches a server somebody else started: its counters do not tell what this page is about. The "
-            "Live page shows what they tell; another run can be chosen in the sidebar.",
+            "This run watches a server somebody else started: its counters do not cover this page. The "
+            "Live page shows them; choose another run in the sidebar.",
             icon=":material/visibility_off:",
         )
         end()
@@ -150,8 +150,8 @@ def _nothing_yet(status: Any) -> None:
         st.error(status.error)
     else:
         st.info(
-            "Nothing was recorded yet. Press **Start** in the sidebar: a model begins to serve prompts, and this page "
-            "comes alive.",
+            "Nothing was recorded yet. Press **Start** in the sidebar: a model serves prompts, and this page "
+            "shows the run.",
             icon=":material/play_circle:",
         )
 
@@ -175,7 +175,7 @@ def _line(shown: Shown) -> None:
     badge = ":green-badge[live]" if shown.live else f":gray-badge[{about['state']}]"
     st.markdown(f"{badge} " + " · ".join(parts))
     if about["state"] in ("failed", "cut short"):
-        st.error(about["reason"] or "The run ended without saying why.", icon=":material/error:")
+        st.error(about["reason"] or "The run ended without a reason.", icon=":material/error:")
 
 
 def tick(draw: Callable[[], None], shown: Shown) -> None:

@@ -44,7 +44,7 @@ def test_pages_that_counters_cannot_fill_say_so(recorded, name):
     with opened(path):
         app = page(name, run)
     assert not app.exception and charts(app) == 0
-    assert "its counters do not tell what this page is about" in said(app)
+    assert "its counters do not cover this page" in said(app)
 
 
 def test_a_server_is_watched_from_the_page(tmp_path):
