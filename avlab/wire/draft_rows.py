@@ -85,6 +85,7 @@ def pack(columns: Mapping[str, np.ndarray]) -> bytes:
 def unpack(data: bytes, rows: int) -> pa.Table:
     """The slots of an IPC stream of exactly `rows` rows. Raises ValueError for anything that `pack` does not make."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     try:
         with pa.ipc.open_stream(data) as stream:
@@ -96,4 +97,7 @@ def unpack(data: bytes, rows: int) -> pa.Table:
         raise ValueError(f"its slots are no Arrow stream ({error})") from None
     if table.num_rows != rows:
         raise ValueError(f"it holds {table.num_rows} slots and says {rows}")
+    sizes = pc.list_value_length(table["features"]).unique().to_pylist()
+    if len(sizes) > 1 or None in sizes:
+        raise ValueError(f"its slots have {' and '.join(map(str, sizes))} features each")
     return table
