@@ -25,7 +25,7 @@ from avlab.store.ids import new_run_id
 from avlab.store.measure import measure_rate
 from avlab.store.recorder import Recorder
 from avlab.store.tables import TABLES
-from avlab.wire import codec
+from avlab.wire import codec, draft_rows
 from avlab.wire import frames as fr
 
 LATER = 3600.0  # flush_seconds with which nothing is committed by itself
@@ -191,6 +191,16 @@ def other_columns():
     return sink.getvalue().to_pybytes()
 
 
+def ragged_features():
+    """Draft slots of which one has another number of features."""
+    table = draft_rows.unpack(frames.drafts(3).batch, 3)
+    features = pa.array([[1.0], [1.0, 2.0], [1.0]], pa.list_(pa.float32()))
+    place, sink = table.column_names.index("features"), pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table.set_column(place, table.schema.field(place), features))
+    return sink.getvalue().to_pybytes()
+
+
 @pytest.mark.parametrize(
     "damaged",
     [
@@ -198,12 +208,13 @@ def other_columns():
         fr.Drafts(3, b"abc"),
         fr.Drafts(30, frames.drafts(30).batch[:-300]),
         fr.Drafts(1, other_columns()),
+        fr.Drafts(3, ragged_features()),
         frames.calibration(frames.sums_of(np.random.default_rng(0)), position=[0]),
         fr.Refit("adaptive", 0, 1, 100, 1.0, 0.5, [0.1, 0.2], [1], [1]),
         frames.request(1, tokens=1 << 40),
     ],
     ids=[
-        *("too few slots", "no stream", "cut short", "other columns"),
+        *("too few slots", "no stream", "cut short", "other columns", "ragged features"),
         *("unequal columns", "unequal vectors", "too large"),
     ],
 )
