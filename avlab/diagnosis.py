@@ -34,9 +34,9 @@ def sentence(
     share = admitted / scheduled
     if share <= NEARLY_NONE:
         return (
-            "Adaptive verification is starving: it admits nearly no draft token, so nearly none gets a label, so the "
-            "estimator cannot learn that drafts have become better. Run a window of full verification, or explore "
-            "(policy adaptive+explore=0.02)."
+            "Adaptive verification admits almost no draft tokens, so almost none get a label, and the estimator cannot "
+            "learn that drafts have become better. Run a window of full verification, or explore (policy "
+            "adaptive+explore=0.02)."
         )
     if share < NEARLY_ALL:
         return ""
@@ -46,22 +46,24 @@ def sentence(
     if extra <= FLAT:
         return (
             f"Adaptive verification trims nothing, and rightly: at this load the target's pass costs {extra - 1:.0%} "
-            "more with all drafts than with none (the flat part of the cost curve), so a draft token is verified "
-            "nearly for free. Raise the load to see trimming."
+            "more with all drafts than with none (the flat part of the cost curve), so verifying a draft token is "
+            "nearly free. Raise the load to see trimming."
         )
     return (
-        f"Adaptive verification trims nothing: all drafts make the target's pass {extra - 1:.0%} dearer, and they are "
-        "accepted often enough to be worth it."
+        f"Adaptive verification trims nothing: all drafts make the target's pass cost {extra - 1:.0%} more, and enough "
+        "of them are accepted to pay for it."
     )
 
 
 def _idle_drafter(arm: Arm) -> str:
     sooner = (
-        "" if arm.explore else f"; exploring (policy {arm}+explore=0.02) would show sooner if it were wrong"
+        ""
+        if arm.explore
+        else f"; with exploration (policy {arm}+explore=0.02) it would notice sooner if drafts paid"
     )
     return (
-        "Adaptive depth hardly drafts: by the estimates a draft does not pay for itself at this load. It tries again "
-        f"now and then{sooner}."
+        "Adaptive depth hardly drafts: by its estimates, drafts do not pay at this load. It tries again now and "
+        f"then{sooner}."
     )
 
 

@@ -28,14 +28,14 @@ def objective() -> None:
     with left:
         chart(
             budget.objective_curve(step, tables, scale, other), "objective", "Expected tokens a second by budget",
-            "The peak is the budget worth taking. The engine takes it from the estimates of the step before, so that "
-            "no draw decides whether it is verified; its choice (dotted) may lie beside this step's peak. Where a step "
-            "also computes prompts, +depth may take fewer than the peak: a long step makes drafts look cheap.",
+            "The peak is the best budget. The engine chooses from the previous step's estimates, so that no draw "
+            "decides whether it is verified; its choice (dotted) may differ from this step's peak. In a step that also "
+            "prefills, `+depth` may take fewer than the peak: a long step makes drafts look cheap.",
         )  # fmt: skip
     with right:
         chart(
             budget.budgets(feed.steps), "budgets", "Over the run",
-            "Between grey and blue lies what was trimmed; between blue and green, what was verified in vain. "
+            "Grey minus blue: trimmed. Blue minus green: verified in vain. "
             + diagnosis.exploration(numbers.headline(feed.steps, feed.blocks)),
         )  # fmt: skip
 
@@ -51,14 +51,14 @@ def costs() -> None:
     with left:
         chart(
             budget.verify_costs(profile, medians), "verify-cost", "Cost of the target's pass",
-            "Where the line is flat another draft token is nearly free; where it rises each has a price. Red points "
-            "off the line mean that costs have drifted since they were timed.",
+            "Where the line is flat, another draft token is nearly free; where it rises, each has a price. Red points "
+            "off the line: costs have drifted since they were timed.",
         )  # fmt: skip
     with right:
         chart(
             budget.draft_costs(profile, medians), "draft-cost", "Cost of drafting, by depth",
-            "Paid before anything is verified: it lowers the whole curve, and hardly moves its peak. `+depth` chooses "
-            "among the depths; other arms always pay for one. Crosses were timed at start, dots are this run's.",
+            "Paid before verification: it lowers the whole throughput curve and hardly moves its peak. `+depth` "
+            "chooses among depths; other policies always draft to one. Crosses: timed at start. Dots: this run.",
         )  # fmt: skip
     chart(
         budget.admitted_map(lengths), "admitted", "Admitted draft tokens, request by request",
@@ -70,10 +70,10 @@ def costs() -> None:
 above = st.container()
 left, right = st.columns(2)
 scale = left.slider(
-    "What if the target's pass cost × as much?", 0.25, 4.0, 1.0, 0.25, key="scale", bind="query-params"
+    "What if: the target's pass costs × as much", 0.25, 4.0, 1.0, 0.25, key="scale", bind="query-params"
 )
 file = right.file_uploader(
-    "What if it ran on another machine? Its costs as CSV: phase, size, ms (and depth)", type="csv"
+    "What if: another machine's costs, as CSV with phase, size, ms (and depth)", type="csv"
 )
 other = None
 if file is not None:

@@ -64,9 +64,9 @@ def draw() -> None:
 def nothing() -> None:
     chart(
         calibration.reliability_diagram({}), "reliability", "Reliability",
-        "A policy that drafts and verifies gives labels, and with them this page."
+        "No labels yet: they come from draft tokens that the target verifies."
         if labels_of == windows.EVERY
-        else "A window of full verification gives untrimmed labels; while the run is live you can start one above.",
+        else "No untrimmed labels yet: start a window of full verification above while the run is live.",
     )  # fmt: skip
 
 
@@ -89,13 +89,13 @@ def counted(steps: Mapping[str, Any], labels: float) -> str:
     """What the measures are of, and what has no label."""
     without = formats.number(steps["scheduled"] - steps["labelled"], 0)
     reason = (
-        f"{without} of all that were made have no label: they stood behind a rejection, or were trimmed."
+        f"{without} scheduled ones have no label: they were trimmed, or behind a rejection."
         if labels_of == windows.EVERY
-        else "None was trimmed; those behind a rejection have no label here either."
+        else "None was trimmed; those behind a rejection have no label."
     )
     return (
-        f"From {formats.number(labels, 0)} labelled draft tokens, the same for every source. {reason} The noise floor "
-        "is the ECE that perfect estimates would show with so few."
+        f"{formats.number(labels, 0)} labelled draft tokens, the same for every source. {reason} Noise floor: the ECE "
+        "that perfect estimates would show with this many labels."
     )
 
 
@@ -110,11 +110,11 @@ def pooled(merged: Mapping[str, np.ndarray], over_time: Mapping[str, Any]) -> No
     with right:
         chart(
             calibration.over_time(over_time, measure, None), "over-time", "Over the run",
-            "Each point is a window of some seconds. A jump that falls back is the estimator adapting to a change.",
+            "One point every few seconds. A jump that falls back: traffic changed and the estimator adapted.",
         )  # fmt: skip
         chart(
-            calibration.bin_counts(merged), "counts", "How sure the estimates are",
-            "Where the draft tokens are: a bar near 0 or 1 means that most are easy to tell.",
+            calibration.bin_counts(merged), "counts", "Distribution of estimates",
+            "Share of labelled draft tokens by estimate. Tall bars near 0 and 1: most outcomes are easy to predict.",
         )  # fmt: skip
 
 
@@ -122,20 +122,20 @@ def by_position(totals: Mapping[str, np.ndarray]) -> None:
     """Charts position by position; totals: sums [K, bins, sums] by source."""
     chart(
         calibration.by_position(totals), "by-position", "Reliability by position",
-        "The same for each draft position, estimate across and accepted share up. A pooled fit can look right while "
-        "positions err in opposite directions.",
+        "One panel per draft position: estimate across, accepted share up. A pooled fit can look right while positions "
+        "err in opposite directions.",
     )  # fmt: skip
     left, right = st.columns(2)
     with left:
         chart(
             calibration.measures_by_position(totals, "ece"), "ece-by-position", "ECE by position",
-            "Late positions have fewer labels, so part of their error is noise.",
+            "Late positions have fewer labels, so part of their ECE is noise.",
         )  # fmt: skip
     with right:
         chart(
             calibration.measures_by_position(totals, "auc"), "auc-by-position", "AUC by position",
-            "How well estimates rank draft tokens: ½ is a coin, 1 is perfect. Trimming needs ranking, budgets need "
-            "calibration.",
+            "How well estimates rank draft tokens: 0.5 is chance, 1 is perfect. Choosing which tokens to trim needs "
+            "ranking; choosing how many needs calibration.",
         )  # fmt: skip
 
 

@@ -31,7 +31,7 @@ def draw() -> None:
     if not known:
         chart(
             coefficients.none_learnt(), "slope", "Slope",
-            "A run under an adaptive policy shows here how its estimator learns.",
+            "No refit in this run so far. Start one under a policy that learns, such as `adaptive`.",
         )  # fmt: skip
         return
     learnt = coefficients.of_arm(refits, arm or known[0])
@@ -45,33 +45,33 @@ def draw() -> None:
     with left:
         chart(
             coefficients.slope(learnt, feed.blocks), "slope", "Slope",
-            "1 (dashed) would mean that the drafter's confidence is worth what it says; below 1 it is overconfident.",
+            "At 1 (dashed) the drafter's confidence needs no scaling. Below 1 the drafter is overconfident.",
         )  # fmt: skip
     with right:
         chart(
             coefficients.intercepts(learnt, feed.blocks), "intercepts", "Intercepts",
-            "How much easier or harder a position is than its confidence says. Steps after a dotted line show the "
-            "estimator following a change of policy or workload.",
+            "How much likelier (above 0) or less likely (below 0) a position is accepted than w·f alone says. Dotted "
+            "lines: the policy or workload changed; jumps after one are the estimator adapting.",
         )  # fmt: skip
     chart(
         coefficients.rounds(learnt), "rounds", "Labels in each round",
-        "What each refit had to learn from. Few labels at late positions are normal: a draft must survive that far.",
+        "Labels that each refit learnt from. Few at late positions is normal: every earlier token must be accepted.",
     )  # fmt: skip
 
-    st.markdown("#### The estimate as a function of confidence")
+    st.markdown("#### Estimate by confidence")
     chosen = last
     if last > 0:
         labels = [f"refit {int(number)}" for number in learnt["number"]]
         newest = "the newest"
-        picked = st.select_slider("Moment", [*labels[:-1], newest], value=newest, key=f"moment-{arm}")
+        picked = st.select_slider("After", [*labels[:-1], newest], value=newest, key=f"moment-{arm}")
         chosen = last if picked == newest else labels.index(picked)
     raw = sums.of_source(rows, "raw", shown.K)
     chart(
         coefficients.curve(float(learnt["slope"][chosen]), learnt["intercepts"][chosen], raw), "curve",
         f"Acceptance estimate σ(w·f + β) after refit {int(learnt['number'][chosen])}",
-        "One curve a position: how likely a draft token is kept, given how sure its draft row is. Grey bars are where "
-        "draft tokens really were; only there have the curves been learnt. The dashed curve takes the drafter at its "
-        "word.",
+        "One curve per position: probability of acceptance by confidence of the draft row. Grey bars: labelled draft "
+        "tokens; where there are none, the curves are extrapolated. Dashed: the drafter's maximum probability as it "
+        "is.",
     )  # fmt: skip
 
 

@@ -43,20 +43,20 @@ def draw() -> None:
     headline(numbers, requests)
     if len(steps.get("step", ())) and not numbers["steps"]:
         st.caption(
-            "Nothing that counts was served: learning, wash-out, windows and the playground are left out of these "
-            "numbers, and drawn in the charts."
+            "No counted steps yet. These numbers leave out learning, wash-out, windows of full verification and the "
+            "playground; the charts show them."
         )
     diagnose(steps, feed.blocks, verify)
     left, right = st.columns(2)
     with left:
         chart(
             live.throughput(steps, feed.blocks), "throughput", "Throughput",
-            "Output tokens of all requests together. Dotted lines mark a change of policy or workload.",
+            "Output tokens per second, all requests together. Dotted lines: the policy or workload changed.",
         )  # fmt: skip
     with right:
         chart(
             live.interactivity(requests, steps), "interactivity", "Interactivity",
-            "What one user gets, from first token to last. A faster total with slower users is a trade, not a gain.",
+            "Tokens/s of one request, first token to last. Throughput up and this down is a trade-off, not a gain.",
         )  # fmt: skip
     four(numbers)
     left, right = st.columns(2)
@@ -64,21 +64,21 @@ def draw() -> None:
         totals = figure_numbers.by_position(positions, feed.blocks, seconds, steps)
         chart(
             live.positions(totals, numbers["steps"]), "positions", "Draft tokens by position",
-            "The drafter offers the wide bar, the policy lets the target verify the middle one, and the narrow one is "
-            "kept. The gap between wide and middle is work saved; between middle and narrow, work lost. "
+            "Wide bar: scheduled by the drafter. Middle: admitted, so the target verifies them. Narrow: accepted. "
+            "Wide minus middle is verification saved; middle minus narrow is verification wasted. "
             + diagnosis.exploration(numbers),
         )  # fmt: skip
     with right:
         chart(
             live.acceptance(steps, feed.blocks), "acceptance", "Acceptance",
-            "Under adaptive verification the lowest line may fall while throughput rises: judge it by tokens/s.",
+            "Adaptive verification can lower the lowest line while throughput rises. Judge by tokens/s.",
         )  # fmt: skip
     where_time_goes(steps, feed.blocks, figure_numbers.saved(steps, verify))
     left, right = st.columns(2)
     with left:
         chart(
             live.queue(steps), "queue", "Requests",
-            "A line of waiting requests that keeps rising means that more arrives than can be served.",
+            "Waiting requests that keep rising: more arrive than the engine can serve.",
         )  # fmt: skip
     with right:
         events_table(feed.events)
@@ -116,14 +116,19 @@ def where_time_goes(steps: Columns, blocks: Sequence[Mapping[str, Any]], saved: 
     left, right = st.columns(2)
     with left:
         said = (
-            "" if saved is None else f" Verifying every draft token would have cost {formats.number(saved, 1, 'ms')} "
-            "more a step, by the cost table."
+            "" if saved is None else f" Verifying every draft token would cost {formats.number(saved, 1, 'ms')} "
+            "more a step (cost table)."
         )  # fmt: skip
-        chart(live.ledger(steps), "ledger", "Where a step's time goes", "Mean of each step's parts." + said)
+        chart(
+            live.ledger(steps),
+            "ledger",
+            "Where a step's time goes",
+            "Mean of each part of a step." + said,
+        )
     with right:
         chart(
             live.tokens_per_step(steps, blocks), "tokens-per-step", "Tokens per step",
-            "1 is what decoding without drafts gives; everything above it is speculation's gain in steps.",
+            "Decoding without drafts gives 1. Above 1: steps that speculation saves.",
         )  # fmt: skip
 
 

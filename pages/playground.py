@@ -30,27 +30,27 @@ def follow() -> None:
 
 if status.run is None or not status.alive:
     st.info(
-        "The playground asks a model that is serving: press **Start a run**, and type a prompt here once it serves.",
+        "The playground needs a model that is serving: press **Start a run**, then type a prompt here.",
         icon=":material/play_circle:",
     )
     sidebar.start_button()
 elif sidebar.is_preparing(status):
     st.info(
-        f"The worker is preparing ({status.state}). A prompt can be typed here in some seconds.",
+        f"The worker is preparing ({status.state}). Type a prompt here in a few seconds.",
         icon=":material/hourglass_top:",
     )
 else:
     st.markdown(
-        "While your prompt is served **the workload waits**: its requests stay where they are and its clock stands "
-        "still. The estimator predicts and is not taught, and the run's rates leave this out."
+        "While your prompt is served, **the workload waits**: its requests and its clock are paused. The estimator "
+        "predicts but does not learn, and the run's rates leave this time out."
     )
     with host.connection() as con:
         keeps = queries.describe(con, status.run)["config"].get("keep_text")
     st.caption(
-        "This run keeps text, so your prompts and every step of their tokens are stored with it."
+        "This run keeps text: your prompts and their tokens, step by step, are stored with it."
         if keeps
-        else "This run keeps no text: your prompt and its tokens are stored nowhere, and gone with the next prompt. "
-        "To look at them again later, start a run with the setting *Keep text*."
+        else "This run keeps no text: your prompt and its tokens are not stored, and the next prompt replaces them. "
+        "To keep them, start a run with the setting *Keep text*."
     )
     prompting.form(lab.tally.snapshot()["policy"])
     st.fragment(follow, run_every=prompting.FOLLOW_SECONDS, key="follow")()
@@ -65,7 +65,7 @@ if kept:
         "Prompt",
         list(reversed(kept)),
         index=None,
-        placeholder="Choose one to look at it again",
+        placeholder="Choose a prompt",
         format_func=lambda request: f"{-request}: {(kept[request]['prompt'] or 'cut short').strip()[:90]}",
         label_visibility="collapsed",
     )
@@ -83,4 +83,6 @@ if kept:
         with host.connection() as con:
             tokens(queries.generation_steps(con, shown.run, chosen), f"{shown.run}{chosen}")
 elif not shown.live:
-    st.caption("No prompts of the playground are stored with this run. Only runs that keep text keep them.")
+    st.caption(
+        "No prompts of the playground are stored with this run: it does not keep text, or nobody typed one."
+    )

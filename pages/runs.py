@@ -41,10 +41,10 @@ def draw() -> None:
             single(ticked[0], newest=ticked[0]["run_id"] == runs[0]["run_id"])
         with st.expander("Ask in SQL", icon=":material/database:"):
             ask(st.session_state.get("run") or runs[0]["run_id"])
-        with st.expander("Keep only what is needed", icon=":material/auto_delete:"):
+        with st.expander("Delete old runs", icon=":material/auto_delete:"):
             keep(runs)
     else:
-        st.info("Nothing was recorded yet. Press **Start** in the sidebar, or import a run below.")
+        st.info("No runs yet. Press **Start** in the sidebar, or import a run below.")
     import_one()
 
 
@@ -70,7 +70,7 @@ def table(runs: Sequence[Run]) -> list[Run]:
         rows, hide_index=True, on_select="rerun", selection_mode="multi-row", key="runs-table",
         height=min(420, 38 + 35 * len(rows)), placeholder=formats.DASH,
     )  # fmt: skip
-    st.caption(f"Tick up to {MOST} runs to compare them, or one to note, export or delete it.")
+    st.caption(f"Tick up to {MOST} runs to compare them; tick one to show, export, annotate or delete it.")
     return [runs[row] for row in chosen.selection.rows[:MOST]]
 
 
@@ -87,7 +87,7 @@ def side_by_side(ticked: Sequence[Run]) -> None:
     with left:
         chart(
             compare.frontier(summaries), "frontier", "Throughput against interactivity",
-            "Up and to the right is better. Runs under different loads are not comparable by one axis alone.",
+            "Up and to the right is better. Compare runs under different loads by both axes, never by one.",
         )  # fmt: skip
     with right:
         st.markdown("#### Side by side")
@@ -104,7 +104,7 @@ def side_by_side(ticked: Sequence[Run]) -> None:
             },
         )  # fmt: skip
         st.caption(
-            "One run against another is an anecdote: only alternating blocks in one process settle an A/B."
+            "Two runs differ by drift too. To compare policies, run an A/B: alternating blocks in one process."
         )
 
 
@@ -119,13 +119,13 @@ def single(run: Run, newest: bool) -> None:
         file_name=f"avlab-{run['run_id']}.zip", mime="application/zip", width="stretch",
     )  # fmt: skip
     with four.popover("Delete", width="stretch"):
-        st.markdown("The run disappears from every list. Its space is regained when the dashboard ends.")
+        st.markdown("Deletes the run from every list. The file shrinks when the dashboard ends.")
         if st.button("Delete this run", type="primary"):
             with refusals():
                 delete([run["run_id"]])
     transfer.report_button(run["run_id"])
     with st.form("note", clear_on_submit=True, border=False):
-        text = st.text_input("Note", placeholder="What is worth remembering of this run?")
+        text = st.text_input("Note", placeholder="What to remember about this run")
         if st.form_submit_button("Add the note") and text.strip():
             with host.connection() as con:
                 retention.add_note(con, run["run_id"], text)
@@ -144,7 +144,7 @@ def delete(runs: Sequence[str]) -> None:
 def ask(run: str) -> None:
     """A question in SQL about one run."""
     st.caption(
-        f"One SELECT over the run on show (`{run[-8:]}`), on a copy of it, without files or network. Tables: "
+        f"One SELECT over a copy of the run on show (`{run[-8:]}`), without access to files or network. Tables: "
         + ", ".join(f"`{name}`" for name in TABLES)
     )
     with st.form("sql", border=False):
@@ -161,7 +161,7 @@ def ask(run: str) -> None:
             [dict(zip(found["columns"], row, strict=True)) for row in found["rows"]], hide_index=True
         )
         if found["cut"]:
-            st.caption(f"The first {sql_box.MOST_ROWS:,} rows.")
+            st.caption(f"Only the first {sql_box.MOST_ROWS:,} rows are shown.")
 
 
 def keep(runs: Sequence[Run]) -> None:
@@ -178,9 +178,7 @@ def keep(runs: Sequence[Run]) -> None:
         return
     with host.connection() as con:
         gone = retention.expired(con, days, None if size is None else int(size * 1e6))
-    st.markdown(
-        f"{len(gone)} of {len(runs)} runs would go: the oldest first, never the newest or a live one."
-    )
+    st.markdown(f"{len(gone)} of {len(runs)} runs would go: oldest first, never the newest or a live one.")
     if gone and st.button(f"Delete {len(gone)} runs", type="primary"):
         with refusals():
             delete(gone)

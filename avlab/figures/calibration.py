@@ -58,7 +58,7 @@ def _points(source: str, sums: np.ndarray, small: bool = False) -> go.Scatter:
 
 def _diagonal() -> go.Scatter:
     return go.Scatter(
-        x=[0, 1], y=[0, 1], mode="lines", name="as good as its word", hoverinfo="skip",
+        x=[0, 1], y=[0, 1], mode="lines", name="calibrated", hoverinfo="skip",
         line={"color": palette.EVENT, "width": 1, "dash": "dash"}, showlegend=False,
     )  # fmt: skip
 

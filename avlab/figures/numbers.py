@@ -64,18 +64,18 @@ def four(numbers: Mapping[str, Any]) -> list[tuple[str, float | None, str]]:
         (
             "accepted / scheduled",
             over("scheduled"),
-            "Of all draft tokens made, trimmed ones included, those kept.",
+            "Accepted, of all draft tokens made, trimmed ones included.",
         ),
-        ("accepted / admitted", over("admitted"), "Of the draft tokens the target verified, those kept."),
+        ("accepted / admitted", over("admitted"), "Accepted, of the draft tokens that the target verified."),
         (
             "conditional acceptance",
             over("labelled"),
-            "Of the draft tokens whose forerunners were all kept, those kept.",
+            "Accepted, of the draft tokens whose earlier ones were all accepted.",
         ),
         (
             "tokens per step",
             numbers["tokens_per_step"],
-            "Tokens that a request gains in a step; 1 without drafts.",
+            "Output tokens per request and step; 1 without drafts.",
         ),
     ]
 

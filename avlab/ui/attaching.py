@@ -11,31 +11,37 @@ from avlab.vllm.attach_config import AttachConfig
 def form() -> None:
     """Address, what to watch there, how often, and where its key is."""
     busy = host.lab().supervisor.status().alive
-    url = st.text_input("Server", key="attach-url", placeholder="http://HOST:8000", help="Of `vllm serve`.")
+    url = st.text_input(
+        "Server", key="attach-url", placeholder="http://HOST:8000", help="Address of a `vllm serve`."
+    )
     left, second, middle, right = st.columns(4)
-    model = left.text_input("Model", key="attach-model", help="Only where the server serves several.")
+    model = left.text_input("Model", key="attach-model", help="Needed only if the server serves several.")
     engine = second.text_input(
         "Engine", key="attach-engine", placeholder="all",
-        help="One engine's number, where several serve the model; the worker extension answers for 0.",
+        help="Number of one engine, if several serve the model. The worker extension answers for engine 0.",
     )  # fmt: skip
     fields = Fields()
     interval = fields.number(
-        middle, "Interval (s)", 0.2, 60.0, 1.0, key="attach-interval", help="Between two readings."
+        middle, "Interval (s)", 0.2, 60.0, 1.0, key="attach-interval", help="Seconds between two readings."
     )
     verification = right.selectbox(
         "Verification", ("ask", "adaptive", "fixed"), key="attach-verification",
-        help="The server says it in development mode only (VLLM_SERVER_DEV_MODE=1).",
+        help="A server tells this only in development mode (VLLM_SERVER_DEV_MODE=1).",
     )  # fmt: skip
     left, right = st.columns(2)
     key = left.text_input(
-        "Variable with the key",
+        "Key's variable",
         key="attach-key",
-        help="An environment variable of this dashboard; never the key itself.",
+        help="Name of an environment variable of this dashboard that holds the API key; never the key itself.",
     )
     ca_file = right.text_input(
-        "Certificates", key="attach-ca", help="A file to trust for https, beside the system's."
+        "Certificates",
+        key="attach-ca",
+        help="A file of certificates to trust for https, beside the system's.",
     )
-    st.caption("Nothing is changed there: /metrics is read, and recorded as a run that the Live page shows.")
+    st.caption(
+        "Only /metrics is read; nothing on the server changes. The readings become a run on the Live page."
+    )
     if st.button("Watch", type="primary", key="attach-start", icon=":material/visibility:", disabled=busy):
         values = {
             "url": url, "model": model or None, "engine": engine.strip() or None, "interval": interval,

@@ -12,7 +12,7 @@ def events_table(events: list[dict]) -> None:
     """The last events, newest first."""
     st.markdown("#### Events")
     if not events:
-        st.caption("Nothing out of the ordinary has happened.")
+        st.caption("No events.")
         return
     shown = [event for event in reversed(events) if event["kind"] != "log"][:ROWS]
     with st.container(height=270, border=False):
@@ -22,4 +22,4 @@ def events_table(events: list[dict]) -> None:
             st.markdown(
                 f"{'' if when == formats.DASH else f'`{when}` '}{ICONS.get(event['level'], '')}{text}"
             )
-    st.caption("Faults, refusals, pauses and changes, newest first, on the run's own clock.")
+    st.caption("Faults, refusals, pauses and changes, newest first. Times are since the run's start.")

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import streamlit as st
 
+from avlab.experiments.words import counted
 from avlab.ui.refusals import refusals
 from avlab.ui.typed import Fields
 from avlab.vllm import SERVED
@@ -33,7 +34,7 @@ def form() -> ServeLine | None:
     running = chosen == RUNNING
     gpu = right.selectbox(
         "GPU", [HERE, *KNOWN], key="preflight-gpu", bind="query-params", disabled=running,
-        help="A server that runs has passed its gates.",
+        help="A running server has passed its checks.",
     )  # fmt: skip
     if running:
         _running()
@@ -67,18 +68,18 @@ def _machine(fields: Fields) -> tuple[int | None, float | None, float | None, st
         1024,
         None,
         key="preflight-gpus",
-        help="Of this machine where empty, if it can be asked.",
+        help="Empty: as many as this machine has.",
     )
     memory = fields.number(
         second, "Memory of one (GiB)", 1.0, 10_000.0, None, key="preflight-memory",
-        help="With the weights' size it says whether they fit.",
+        help="With the size of the weights, says whether they fit.",
     )  # fmt: skip
     weights = fields.number(
         third, "Weights (GiB)", 0.0, 100_000.0, None, key="preflight-weights",
-        help="Of target and drafter; read from their folders where they are on this machine.",
+        help="Target and drafter together. Empty: read from their folders, if they are on this machine.",
     )  # fmt: skip
     version = last.text_input(
-        "vLLM", key="preflight-version", placeholder=installed_version() or SERVED, help="Its version."
+        "vLLM", key="preflight-version", placeholder=installed_version() or SERVED, help="vLLM's version."
     )
     return gpus, memory, weights, version.strip()
 
@@ -87,18 +88,24 @@ def _traffic(fields: Fields) -> Traffic:
     """What is going to be asked of the server, as far as the reader says."""
     first, second, third, last = st.columns((1, 1, 1, 2))
     requests = fields.whole(
-        first, "Requests at a time", 1, 100_000, None, key="preflight-requests", help="Of all your users."
+        first, "Requests at a time", 1, 100_000, None, key="preflight-requests", help="Of all users together."
     )
     temperature = fields.number(
-        second, "Temperature", 0.0, 10.0, None, key="preflight-temperature", help="Of all requests."
+        second,
+        "Temperature",
+        0.0,
+        10.0,
+        None,
+        key="preflight-temperature",
+        help="The requests' sampling temperature.",
     )
     dataset = third.text_input(
         "Data set", key="preflight-dataset", placeholder="sharegpt, random",
-        help="What you will measure with.",
+        help="The data set you will measure with.",
     )  # fmt: skip
     sampling = last.multiselect(
         "Sampling parameters", sorted(TARGET_ONLY), key="preflight-sampling",
-        help="That your requests use beside temperature, top-k and top-p.",
+        help="Those your requests use beside temperature, top-k and top-p.",
     )  # fmt: skip
     return Traffic(dataset.strip(), temperature, tuple(sampling), requests)
 
@@ -109,10 +116,12 @@ def _running() -> None:
     url = left.text_input("Address", key="preflight-url", placeholder="http://HOST:8000")
     key = middle.text_input(
         "Key's variable", key="preflight-key",
-        help="An environment variable of this dashboard; never the key itself.",
+        help="Name of an environment variable of this dashboard that holds the API key; never the key itself.",
     )  # fmt: skip
     ca_file = right.text_input(
-        "Its certificates", key="preflight-ca", help="A file to trust for https, beside the system's."
+        "Certificates",
+        key="preflight-ca",
+        help="A file of certificates to trust for https, beside the system's.",
     )
     with st.expander("More about the traffic"):
         fields = Fields()
@@ -129,15 +138,15 @@ def _running() -> None:
                 return
             state["preflight-told"] = (server.url, examine_running(server, traffic))
     if told := state.get("preflight-told"):
-        _tell(told[1], f"of {told[0]}")
+        _tell(told[1], f"at {told[0]}")
 
 
 def _tell(findings: Sequence[Finding], where: str) -> None:
     refused = sum(finding.verdict == "refuses" for finding in findings)
     st.markdown(
-        f"**{refused} of {len(findings)} would refuse** {where}."
+        f"**{counted(refused, 'check')} of {len(findings)} would stop vLLM** {where}."
         if refused
-        else f"**Nothing here refuses** {where}."
+        else f"**No check would stop vLLM** {where}."
     )
     for finding in findings:
         st.markdown(_told(finding))

@@ -10,20 +10,20 @@ class Preset(NamedTuple):
 
 
 PRESETS = (
-    Preset("First look", "16 requests of every kind, adaptive: the estimator learns while you watch.", {}),
+    Preset("First look", "16 concurrent requests of every kind, adaptive: watch the estimator learn.", {}),
     Preset(
         "High load",
-        "64 requests at once: verifying a draft token costs time, so the budget matters.",
+        "64 concurrent requests: verifying a draft token costs time, so the budget matters.",
         {"arrival": "closed:64"},
     ),
     Preset(
         "Drifting traffic",
-        "Code for a minute, essays for a minute, in turn: watch the coefficients follow.",
+        "Code and essays in turn, a minute each: watch the coefficients follow.",
         {"workload": "drift:code,essays@60s"},
     ),
     Preset(
         "Greedy",
-        "Temperature 0: every draft token is right or wrong, nothing is drawn.",
+        "Temperature 0: a draft token is accepted exactly if it is the target's likeliest.",
         {"temperature": 0.0},
     ),
 )

@@ -40,7 +40,7 @@ def form(arm: str) -> None:
         temperature.text_input("Temperature", "1", key="playground-temperature", help="0 is greedy.")
         top_p.text_input("Top-p", "1", key="playground-top-p", help="1 keeps every token.")
         seed.text_input("Seed", "0", key="playground-seed", help="The same seed gives the same tokens.")
-        length.text_input("Tokens, at most", "80", key="playground-length")
+        length.text_input("Max tokens", "80", key="playground-length")
         left, right, _ = st.columns([1, 1, 3])
         left.form_submit_button(
             "Step by step", type="primary", width="stretch", on_click=_ask, args=(True, example)
@@ -74,7 +74,7 @@ def controls() -> None:
         st.error(take.said)
 
 
-ENDS = {"end": "It ended by itself", "length": "It reached its limit", "cancelled": "It was ended here"}
+ENDS = {"end": "End of text", "length": "It reached its limit", "cancelled": "You ended it"}
 
 
 def _line(take) -> str:
@@ -82,7 +82,7 @@ def _line(take) -> str:
     counted = f"{said} tokens in {len(take.steps)} steps under **{take.arm}**"
     match take.state:
         case "asked":
-            return ":violet-badge[asked] The worker will answer after its step."
+            return ":violet-badge[asked] The worker answers after its current step."
         case "running":
             return f":violet-badge[the workload waits] {counted}"
         case "ended":
@@ -97,7 +97,7 @@ def _ask(step_by_step: bool, example: str | None) -> None:
     try:
         command = commands.Generate(
             messages=[{"role": "user", "content": state[f"prompt-{example}"]}],
-            max_tokens=whole(text_of("playground-length"), "Tokens, at most,", 1, 1000),
+            max_tokens=whole(text_of("playground-length"), "Max tokens", 1, 1000),
             arm=state["playground-arm"] or "",
             temperature=number(text_of("playground-temperature"), "Temperature", 0.0, 10.0),
             top_p=number(text_of("playground-top-p"), "Top-p", 0.01, 1.0),

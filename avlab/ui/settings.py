@@ -105,7 +105,7 @@ def command_line(config: RunConfig) -> str:
 @st.dialog("Settings of the next run", width="large")
 def dialog() -> None:
     """The form: presets, fields by group, what is wrong beside its field, and the command line."""
-    st.caption("A preset fills the form in; nothing runs until you press Start.")
+    st.caption("A preset fills in the form. Nothing runs until you press Start.")
     for column, preset in zip(st.columns(len(PRESETS)), PRESETS, strict=True):
         column.button(preset.name, help=preset.shows, on_click=_fill, args=(preset.values,), width="stretch")
     if "form-policy" not in st.session_state:
@@ -122,7 +122,7 @@ def dialog() -> None:
                             st.markdown(f":red[:material/error: {wrong[name]}]")
         if wrong:
             hidden = "; ".join(_title(name) for name in wrong if name)
-            st.error(wrong.get("") or f"Nothing was changed. Look at: {hidden}.")
+            st.error(wrong.get("") or f"Nothing was changed. Correct: {hidden}.")
         st.form_submit_button("Use these settings", type="primary", on_click=_submit)
     config, _ = check(values())
     if config and st.session_state.pop("form-saved", False):

@@ -122,8 +122,8 @@ def page(
     _line(shown)
     if run in sample.shipped() and not status.alive:
         st.info(
-            f"This recorded run ships with avlab, so that there is something to look at. {sample.shipped()[run]} "
-            "Press **Start** in the sidebar for a run of your own.",
+            f"This recorded run ships with avlab. {sample.shipped()[run]} "
+            "Press **Start** in the sidebar to record your own.",
             icon=":material/play_circle:",
         )
     if shown.watched and not of_watched:
@@ -143,7 +143,7 @@ def _recorded(run: str) -> bool:
 def _nothing_yet(status: Any) -> None:
     if status.alive:
         st.info(
-            f"The worker is preparing ({status.state}). The first tokens follow in some seconds.",
+            f"The worker is preparing ({status.state}). First tokens in a few seconds.",
             icon=":material/hourglass_top:",
         )
     elif status.error:

@@ -74,12 +74,12 @@ def _worker() -> None:
     if status.alive and tally["steps"]:
         columns = st.columns(2)
         columns[0].metric("Tokens/s now", formats.number(tally["recent_tokens_per_s"], 0))
-        columns[1].metric("Last frame", f"{status.silent:.1f} s ago")
+        columns[1].metric("Last update", f"{status.silent:.1f} s ago")
         if status.kind in SUGGESTED:
             st.markdown(f"Policy in force: **{tally['policy']}**")
             _change(lab, status.run, tally["policy"], SUGGESTED[status.kind])
     elif status.state == "ended" and (status.error or status.outcome in ("failed", "cut short")):
-        st.error(status.error or "The worker went away.")
+        st.error(status.error or "The worker ended without a reason.")
         if status.log:
             with st.expander("Last lines of its log"):
                 st.code("\n".join(status.log), language=None, wrap_lines=True)
@@ -103,7 +103,7 @@ def _state(status) -> None:
     else:
         st.markdown(f"**Worker** :{COLOURS.get(status.state, 'blue')}-badge[{status.state}]")
     if status.late:
-        st.warning(f"No word from the worker for {status.late:.0f} s.")
+        st.warning(f"No message from the worker for {status.late:.0f} s.")
 
 
 def _buttons(status) -> None:
@@ -174,7 +174,7 @@ def _start() -> None:
 def _change(lab: Lab, run: str | None, policy: str, suggested: Sequence[str]) -> None:
     """Another policy or workload, from the next step on; offers what is in force first."""
     if lab.comparing:
-        st.caption("Its plan decides policy and workload: stop it before you change them.")
+        st.caption("An experiment decides policy and workload: stop it to change them.")
         return
     workload, arrival = lab.traffic
     if st.session_state.get("change-run") != run:  # what was chosen for another run is not in force here
@@ -193,7 +193,7 @@ def _choice(name: str, in_force: str, suggested: Sequence[str]) -> None:
     """A field that begins with what is in force; empty where that has no name, as a file's own arrival times."""
     options = list(dict.fromkeys([in_force, *suggested] if in_force else suggested))
     st.selectbox(
-        name, options, index=0 if in_force else None, placeholder="as the prompts say",
+        name, options, index=0 if in_force else None, placeholder="the file's own times",
         key=f"change-{name.lower()}", accept_new_options=True,
     )  # fmt: skip
 
@@ -231,7 +231,7 @@ def _run_on_show(runs: list[dict], chosen: str | None) -> None:
         known,
         index=place,
         format_func=labels.__getitem__,
-        placeholder="the run that is starting",
+        placeholder="starting",
     )
     if picked is not None and picked != chosen:
         shown.pick(picked, picked == known[0])

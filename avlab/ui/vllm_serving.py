@@ -17,21 +17,20 @@ from avlab.vllm.serve_line import ServeLine
 from avlab.vllm.serving_config import VllmConfig
 
 WITHIN = (
-    "One vLLM engine whose verification switches between its own rule and a length, verify:k, while it serves. "
-    "Drafting stays at K, so this compares verification only: a drafter that drafts position by position has paid for "
-    "K either way. `avlab vllm ab ... --engines` starts an engine for each arm, with a draft length of its own."
+    "One vLLM engine that switches between its own rule (adaptive) and a fixed length (verify:k) while it serves. "
+    "Drafting stays at K, so this compares verification only: an autoregressive drafter pays for K either way. "
+    "`avlab vllm ab ... --engines` starts one engine per arm, each with its own draft length."
 )
 ENGINES = (
-    "An engine for each arm, started anew for each block with the arm's own draft length: what an arm drafts and "
-    "verifies is what it costs. An estimator begins anew with each block, and learns "
-    "within its wash-out."
+    "One engine per arm, restarted for each block with the arm's own draft length: each arm pays for what it drafts "
+    "and verifies. Estimators start anew in each block, and learn within its wash-out."
 )
 
 
 def form(line: ServeLine | None) -> None:
     """Traffic and length of a run on this command."""
     if line is None:
-        st.caption("Choose a system, or write a command above: it is what is served.")
+        st.caption("Choose a system above, or write a command: the lab serves that.")
         return
     missing = installed_version() is None and not other_python()
     busy = host.lab().supervisor.status().alive
@@ -48,9 +47,9 @@ def form(line: ServeLine | None) -> None:
     fields.arms(left, [arm for arm in arms.split(",") if arm.strip()], None)
     rounds = fields.whole(middle, "Rounds", 1, MOST_ROUNDS, 30, key="vllm-rounds")
     requests = fields.whole(
-        right, "Requests", 1, MOST_REQUESTS, 16, key="vllm-requests", help="Under way, in an A/B."
+        right, "Requests", 1, MOST_REQUESTS, 16, key="vllm-requests", help="Concurrent requests, in an A/B."
     )
-    engines = last.checkbox("An engine each", key="vllm-engines", help=ENGINES)
+    engines = last.checkbox("One engine per arm", key="vllm-engines", help=ENGINES)
     ready = not busy and not missing
     if st.button("Serve", type="primary", key="vllm-start", icon=":material/play_arrow:", disabled=not ready):
         values = {"serve": line.shell(), "workload": workload, "temperature": temperature, "engines": engines}
@@ -62,8 +61,7 @@ def form(line: ServeLine | None) -> None:
                 _start(values | {"arrival": arrival, "policy": policy.strip()})
     if missing:
         st.caption(
-            "vLLM is not installed beside this dashboard: on a machine with a GPU, `make run GPU=1` starts it with "
-            "vLLM."
+            "vLLM is not installed beside this dashboard. On a machine with a GPU, `make run GPU=1` brings it."
         )
     elif busy:
         st.caption("A worker is serving or watching: stop it in the sidebar first.")

@@ -46,35 +46,34 @@ def _headline(samples: Columns) -> None:
 def _charts(samples: Columns, steps: Columns, blocks: Sequence[Mapping[str, Any]]) -> None:
     left, right = st.columns(2)
     with left:
-        about = "Output tokens of all requests together."
+        about = "Output tokens per second, all requests together."
         chart(live.throughput(steps, blocks), "throughput", "Throughput", about)
     with right:
         chart(
             figures.latency(samples), "latency", "Latency",
-            "Means of each interval: from a request's arrival to its first token, and from one of its outputs to the "
-            "next, which brings several tokens where drafts are accepted.",
+            "Means per interval: from arrival to first token, and from one output to the next. An output holds several "
+            "tokens where drafts are accepted.",
         )  # fmt: skip
     left, right = st.columns(2)
     with left:
         chart(
             figures.by_position(samples), "positions", "Accepted by position",
-            "Of all drafts, the share whose token at this position was accepted: vLLM's own acceptance by position. It "
-            "falls by itself with depth, and under adaptive verification by trimming too.",
+            "Share of all drafts whose token at this position was accepted: vLLM's per-position acceptance. It falls "
+            "with depth and, under adaptive verification, with trimming.",
         )  # fmt: skip
     with right:
         chart(
             figures.acceptance(samples), "acceptance", "Accepted of scheduled",
-            "vLLM's acceptance rate. Under adaptive verification it may fall while throughput rises: judge by "
-            "tokens/s.",
+            "vLLM's acceptance rate. Adaptive verification can lower it while throughput rises. Judge by tokens/s.",
         )  # fmt: skip
     left, right = st.columns(2)
     with left:
         chart(
             live.tokens_per_step(steps, blocks), "tokens-per-step", "Tokens per step",
-            "Output tokens for each output of a request: 1 is what decoding without drafts gives.",
+            "Tokens per output of a request. Decoding without drafts gives 1.",
         )  # fmt: skip
     with right:
-        chart(live.queue(steps), "queue", "Requests", "Requests that the engines run, and those that wait.")
+        chart(live.queue(steps), "queue", "Requests", "Requests running in the engines, and waiting.")
 
 
 def _engines(samples: Columns) -> None:

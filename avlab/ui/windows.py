@@ -23,12 +23,12 @@ def form(K: int) -> None:
         return
     with st.popover("Window of full verification", icon=":material/select_all:"):
         st.markdown(
-            "Trimming decides which draft tokens get a label. In a window every one that is scheduled is verified, so "
-            "labels are untrimmed. The estimator goes on predicting, and the run's rates leave the window out."
+            "Trimmed draft tokens get no label. In a window the target verifies every scheduled token, so labels are "
+            "untrimmed. The estimator still predicts; the run's rates leave the window out."
         )
         with st.form("window", border=False):
             st.text_input("Steps", str(STEPS), key="window-steps")
-            st.toggle("Let the estimator learn from it", key="window-teach")
+            st.toggle("Let the estimator learn from the window", key="window-teach")
             st.form_submit_button("Start the window", type="primary", on_click=_ask)
         if problem := st.session_state.get("window-refused"):
             st.error(problem)

@@ -413,9 +413,9 @@ FLAT, STEEP = np.full(200, 20.0), np.arange(200.0) + 1
     ("arguments", "word"),
     [
         (("adaptive", 100, 1000, 1000, 20, FLAT), "flat part"),
-        (("adaptive", 100, 1000, 1000, 20, STEEP), "often enough"),
+        (("adaptive", 100, 1000, 1000, 20, STEEP), "enough of them are accepted"),
         (("adaptive", 100, 1000, 1000, 20, []), "worth its cost"),
-        (("adaptive", 100, 1000, 2, 20, FLAT), "starving"),
+        (("adaptive", 100, 1000, 2, 20, FLAT), "admits almost no draft tokens"),
         (("adaptive", 100, 1000, 500, 20, FLAT), ""),
         (("fixed:4", 100, 1000, 1000, 20, FLAT), ""),
         (("adaptive", 10, 100, 100, 20, FLAT), ""),

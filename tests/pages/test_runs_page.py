@@ -52,7 +52,7 @@ def test_ticked_runs_are_compared_with_the_chosen_baseline(runs, tick):
     assert not app.exception and charts(app) == 1
     baseline = next(box for box in app.selectbox if box.label == "Baseline")
     assert baseline.options == [f"{runs[0][-8:]} fixed:2", f"{runs[1][-8:]} adaptive"]
-    assert "an anecdote" in said(app)
+    assert "run an A/B: alternating blocks" in said(app)
 
 
 def test_a_ticked_run_is_noted_and_deleted(runs, tick):

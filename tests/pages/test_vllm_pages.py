@@ -77,9 +77,9 @@ def test_a_deployment_is_examined_on_the_page(tmp_path):
         field(app, "selectbox", "System").set_value("muse-glimmer-dflash2")
         field(app, "selectbox", "GPU").set_value("a100").run()
         assert not app.exception
-        assert "1 of 15 would refuse" in said(app) and "--attention-backend TRITON_ATTN" in said(app)
+        assert "1 check of 15 would stop vLLM" in said(app) and "--attention-backend TRITON_ATTN" in said(app)
         field(app, "selectbox", "GPU").set_value("h100").run()
-        assert "Nothing here refuses" in said(app)
+        assert "No check would stop vLLM" in said(app)
         field(app, "selectbox", "System").set_value("a command of my own").run()
         field(app, "text_area", "Command").set_value("vllm serve m \\\n --enable-lora").run()
         assert "Adapters are mapped" in said(app)
@@ -103,7 +103,7 @@ def test_the_page_takes_what_the_command_takes_of_machine_and_traffic(tmp_path):
             field(app, "text_input", label).set_value(value)
         app.text_input(key="preflight-temperature").set_value("11").run()
         assert "Temperature is '11': give a number from 0 to 10." in app.error[0].value
-        assert "would refuse" not in said(app) and "Nothing here refuses" not in said(app)
+        assert "would stop vLLM" not in said(app)
         app.text_input(key="preflight-temperature").set_value("0")
         field(app, "text_input", "Data set").set_value("random")
         field(app, "multiselect", "Sampling parameters").set_value(["bad_words"])
@@ -129,7 +129,7 @@ def test_a_running_server_is_examined_on_the_page(tmp_path):
         field(app, "text_input", "Address").set_value(server.url)
         field(app, "button", "Examine").click().run()
         assert "vLLM 0.33.0 answers" in said(app) and "300 drafts of 3.00 tokens" in said(app)
-        assert "Choose a system, or write a command" in said(app) and not app.exception
+        assert "Choose a system above, or write a command" in said(app) and not app.exception
 
 
 def rows(**columns):
