@@ -20,14 +20,14 @@ def path_of(database: Path | None) -> Path:
 def answer(path: str | Path, question: str, read: Callable[["DuckDBPyConnection"], T], **arguments: Any) -> T:
     """What `read` finds in the file, or what the lab that holds it answers to the question with these arguments."""
     from avlab.lab.owner import ask
-    from avlab.lab.reach import here_or_there
+    from avlab.lab.reach import open_or_ask
     from avlab.store.database import connect_reader
 
     def here() -> T:
         with connect_reader(path) as con:
             return read(con)
 
-    return here_or_there(path, here, lambda: ask(path, question, **arguments))
+    return open_or_ask(path, here, lambda: ask(path, question, **arguments))
 
 
 def summary_of(path: Path, run: str) -> dict[str, Any]:

@@ -84,15 +84,15 @@ def opened(config: Config, plan: Experiment | None = None) -> Iterator[ServedRun
     from avlab.lab.checks import check
     from avlab.lab.guest import Remote
     from avlab.lab.lab import Lab
-    from avlab.lab.reach import here_or_there
+    from avlab.lab.reach import open_or_ask
 
     if isinstance(config, RunConfig):
         check(config)
 
     def here() -> "Lab | Remote":
-        return Lab(config.database, hospitable=False)
+        return Lab(config.database, takes_others_runs=False)
 
-    found = here_or_there(config.database, here, lambda: Remote(config, plan))
+    found = open_or_ask(config.database, here, lambda: Remote(config, plan))
     if isinstance(found, Remote):
         yield found
         return

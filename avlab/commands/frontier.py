@@ -100,7 +100,7 @@ def _rest(config: RunConfig, plan: Experiment) -> "Rest":
 
     from avlab.experiments.frontier_plan import Rest, rest_of
     from avlab.lab.owner import ask
-    from avlab.lab.reach import here_or_there
+    from avlab.lab.reach import open_or_ask
     from avlab.store.database import connect_reader
     from avlab.store.errors import DatabaseHeld, StoreError
 
@@ -118,7 +118,7 @@ def _rest(config: RunConfig, plan: Experiment) -> "Rest":
         plain = {"config": config.model_dump(mode="json"), "experiment": msgspec.to_builtins(plan)}
         return from_values(Rest, ask(config.database, "plan_frontier", **plain))
 
-    return here_or_there(config.database, read, asked)
+    return open_or_ask(config.database, read, asked)
 
 
 def _earlier(config: RunConfig, run: str, slo: Objective | None) -> FrontierAnswer:

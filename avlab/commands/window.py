@@ -19,7 +19,7 @@ def window(
 ) -> None:
     """In the run that is served now, verify every draft for some steps: labels that no trimming has selected."""
     from avlab.lab.owner import ask
-    from avlab.lab.reach import here_or_there
+    from avlab.lab.reach import open_or_ask
     from avlab.store.database import connect_reader
     from avlab.store.errors import StoreError
 
@@ -31,7 +31,7 @@ def window(
             f"Nothing is served into {path} now: start a run, or open the dashboard and press Start."
         )
 
-    run = here_or_there(path, nobody_serves, lambda: ask(path, "window", steps=steps, teach=teach))
+    run = open_or_ask(path, nobody_serves, lambda: ask(path, "window", steps=steps, teach=teach))
     if as_json:
         terminal.print_json({"run": run, "steps": steps, "teach": teach})
     else:

@@ -11,7 +11,7 @@ from avlab.experiments.values import from_values, to_values
 from avlab.kinds import Config
 from avlab.lab import owner
 from avlab.lab.owner import OwnerClosed, OwnerSilent
-from avlab.lab.reach import here_or_there
+from avlab.lab.reach import open_or_ask
 
 CLOSING_SECONDS = 45.0  # what a lab may take to see its worker's end and give the file free
 LOST = (OwnerSilent, OwnerClosed)
@@ -70,7 +70,7 @@ class Remote:
 
     def _find(self, what: str, **more: Any) -> dict[str, Any]:
         """An answer from the file once it is free, or from another lab that holds it by then."""
-        return here_or_there(
+        return open_or_ask(
             self.database,
             lambda: self._read(what, **more),
             lambda: owner.ask(self.database, what, run=self.run, **more),

@@ -47,8 +47,8 @@ REFUSALS = ("policy", "workload", "window", "attach")  # kinds of events by whic
 class Lab:
     """Open a database as its owner until `close`; use as a context manager.
 
-    on_frame: called with every frame of a run as it arrives; it must be quick. hospitable: whether other processes may
-    start runs here; not where this process serves one run and ends. `notes` holds what is worth telling
+    on_frame: called with every frame of a run as it arrives; it must be quick. takes_others_runs: whether other
+    processes may start runs here; not where this process serves one run and ends. `notes` holds what is worth telling
     once, such as a worker of an earlier lab that was ended. Raises DatabaseHeld when another process owns the file.
     """
 
@@ -57,7 +57,7 @@ class Lab:
         path: str | Path,
         on_frame: Callable[[frames.Frame], None] = lambda frame: None,
         command: Sequence[str] = REFERENCE,
-        hospitable: bool = True,
+        takes_others_runs: bool = True,
     ):
         self.notes: list[str] = []
         self.tally, self.tape = Tally(), Tape()  # of the last run that was started
@@ -66,7 +66,7 @@ class Lab:
         # workload and arrival in force; "" for those that a plan changes, or nobody knows
         self.traffic = ("", "")
         self._changing, self._answered, self._refusal = threading.Lock(), threading.Event(), ""
-        self._on_frame, self._hospitable = on_frame, hospitable
+        self._on_frame, self._takes_others_runs = on_frame, takes_others_runs
         self.database = _open(Path(path))
         try:
             self.recorder = Recorder(self.database)
@@ -121,7 +121,7 @@ class Lab:
         threading.Thread(target=self.supervisor.stop, kwargs=arguments).start()
 
     def _run_of_a_guest(self, **asked: Any) -> str:
-        if not self._hospitable:
+        if not self._takes_others_runs:
             raise WorkerError(
                 f"{self.database.path} is held by a command (PID {os.getpid()}) that serves one run and ends: wait "
                 "for its end, or choose another file."

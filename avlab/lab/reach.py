@@ -12,7 +12,7 @@ LOOK_SECONDS = 0.2
 T = TypeVar("T")
 
 
-def here_or_there(
+def open_or_ask(
     path: str | Path, here: Callable[[], T], there: Callable[[], T], patience: float | None = None
 ) -> T:
     """`here()`, or `there()` where that raises DatabaseHeld, with patience for a lab that is just starting or ending.

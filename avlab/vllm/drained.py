@@ -104,7 +104,6 @@ class Drained:
             admitted=(*each["admitted"], *rest),
             accepted=(*each["accepted"], *rest),
             labelled=(*each["labelled"], *rest),
-            expected_tokens=float("nan"),
             expected_ms=each["expected_ms"],
             draft_ms=each["draft_ms"],
             verify_ms=each["verify_ms"],
@@ -112,8 +111,6 @@ class Drained:
             decide_ms=each["decide_ms"],
             report_ms=0.0,
             idle_ms=each["idle_ms"],
-            explored=0,
-            explored_ms=0.0,
         )
 
     def _put_refit(self, each: Sequence[Any], arm: str, block: int, step: int, clock: float) -> None:

@@ -5,8 +5,6 @@ from typing import Any
 from avlab.vllm.metrics import Counters
 from avlab.wire import frames
 
-NAN = float("nan")
-
 
 def step_of(counters: Counters, step: int, time: float, block: int, adaptive: bool | None) -> frames.Step:
     """An interval as a step. By position only acceptance is told; where drafts were of full length that is what was
@@ -27,7 +25,6 @@ def step_of(counters: Counters, step: int, time: float, block: int, adaptive: bo
         waiting=round(counters.waiting),
         emitting=round(counters.outputs),
         prompt_tokens=round(counters.prompt_tokens),
-        target_tokens=None,
         drafted=K,
         budget=round(counters.draft_tokens) if fixed else None,
         tokens=round(counters.tokens),
@@ -35,16 +32,6 @@ def step_of(counters: Counters, step: int, time: float, block: int, adaptive: bo
         admitted=scheduled if fixed else None,
         accepted=accepted,
         labelled=(drafts, *accepted[:-1]) if fixed else None,
-        expected_tokens=NAN,
-        expected_ms=NAN,
-        draft_ms=NAN,
-        verify_ms=NAN,
-        sample_ms=NAN,
-        decide_ms=NAN,
-        report_ms=NAN,
-        idle_ms=NAN,
-        explored=0,
-        explored_ms=0.0,
     )
 
 

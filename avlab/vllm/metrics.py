@@ -5,9 +5,10 @@ Names as documented for 0.8 to 0.33 (docs.vllm.ai, "Production Metrics"), and as
 """
 
 import math
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
+
+from prometheus_client.parser import text_string_to_metric_families
 
 from avlab.vllm import VllmError
 
@@ -36,10 +37,6 @@ GAUGES: dict[str, tuple[str, ...]] = {
 }
 BY_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
 STARTED = "process_start_time_seconds"
-
-_LINE = re.compile(r"^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+-?\d+)?$")
-_LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
-_ESCAPED = re.compile(r"\\(.)")
 
 
 class MetricsError(VllmError):
@@ -93,16 +90,17 @@ class Reading:
 
 
 def samples(text: str) -> Iterator[tuple[str, dict[str, str], float]]:
-    """Every sample of an exposition text: name, labels, value. Lines that are none are passed over."""
+    """Every sample of an exposition text: name, labels, value. Lines that are none are passed over.
+
+    Each line is read by itself: a line that does not fit would end the reading of a whole text.
+    """
     for line in text.splitlines():
-        match = None if line.startswith("#") else _LINE.match(line.strip())
-        if match is None:
-            continue
         try:
-            value = float(match[3])
-        except ValueError:
+            families = list(text_string_to_metric_families(line))
+        except (ValueError, IndexError):
             continue
-        yield match[1], {name: _unescaped(found) for name, found in _LABEL.findall(match[2] or "")}, value
+        for sample in (sample for family in families for sample in family.samples):
+            yield sample.name, dict(sample.labels), float(sample.value)
 
 
 def read(text: str) -> Reading:
@@ -114,7 +112,7 @@ def read(text: str) -> Reading:
     for name, labels, value in samples(text):
         if name == STARTED:
             started = value
-        if "model_name" not in labels or math.isnan(value):
+        if "model_name" not in labels or not math.isfinite(value):
             continue
         engine = (labels["model_name"], labels.get("engine", "0"))
         if name == BY_POSITION and labels.get("position", "").isdigit():
@@ -180,7 +178,3 @@ def _counters(mine: Mapping[str, float], positions: Mapping[int, float]) -> Coun
     K = max(positions, default=-1) + 1
     by_position = tuple(positions.get(k, 0.0) for k in range(K))
     return Counters(**values, accepted_by_position=by_position, missing=frozenset(missing))
-
-
-def _unescaped(text: str) -> str:
-    return _ESCAPED.sub(lambda match: {"n": "\n"}.get(match[1], match[1]), text)

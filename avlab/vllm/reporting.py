@@ -12,7 +12,6 @@ from avlab.vllm.instance import EngineError, Iteration
 from avlab.wire import frames
 
 REPORT_SECONDS = 0.25
-NAN = float("nan")
 
 
 class VllmReporter:
@@ -123,7 +122,6 @@ class VllmReporter:
             waiting=each.waiting,
             emitting=each.emitting,
             prompt_tokens=each.prompt_tokens,
-            target_tokens=None,
             drafted=sum(map(bool, scheduled)),
             budget=drafts,
             tokens=each.tokens,
@@ -131,14 +129,6 @@ class VllmReporter:
             admitted=scheduled,
             accepted=accepted,
             labelled=tuple(min(n, a) for n, a in zip(scheduled, (drafts, *accepted), strict=False)),
-            expected_tokens=NAN,
-            expected_ms=NAN,
-            draft_ms=NAN,
-            verify_ms=NAN,
-            sample_ms=NAN,
-            decide_ms=NAN,
             report_ms=self._report_ms,
             idle_ms=idle_ms,
-            explored=0,
-            explored_ms=0.0,
         )

@@ -8,6 +8,7 @@ import msgspec
 from avlab.wire.commands import Experiment
 from avlab.wire.message import Message, snake
 
+NAN = float("nan")
 PLAYGROUND = "playground"  # the kind of its blocks, requests and events
 
 
@@ -54,7 +55,7 @@ class Block(Message, frozen=True, tag=snake):
     round: int | None = None
 
 
-class Step(msgspec.Struct, frozen=True, array_like=True):
+class Step(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """One engine step, summed over its requests. Vectors have one entry a position.
 
     Of a server that is only watched: an interval between two readings of its counters, and None (nan for milliseconds)
@@ -68,26 +69,29 @@ class Step(msgspec.Struct, frozen=True, array_like=True):
     waiting: int
     emitting: int  # requests that emitted at least one token
     prompt_tokens: int  # prompt tokens computed this step
-    target_tokens: int | None  # tokens in the target's pass, prompt and drafts included
+    target_tokens: int | None = None  # tokens in the target's pass, prompt and drafts included
     drafted: int  # positions the drafter was run for, 0 to K
-    budget: int | None  # drafts the policy meant to verify
+    budget: int | None = None  # drafts the policy meant to verify
     tokens: int  # output tokens
-    scheduled: tuple[int, ...] | None
-    admitted: tuple[int, ...] | None
+    scheduled: tuple[int, ...] | None = None
+    admitted: tuple[int, ...] | None = None
     accepted: tuple[int, ...]
-    labelled: tuple[int, ...] | None
-    expected_tokens: float  # m + the survivals the budget was chosen for; nan where no estimate was used
-    expected_ms: float  # of drafting and verification, by the costs that the policy decides by; nan likewise
-    draft_ms: float
-    verify_ms: float
-    sample_ms: float
-    decide_ms: float
-    report_ms: float
-    idle_ms: float
-    explored: int  # drafts admitted by exploration, beyond the ranking
-    explored_ms: (
-        float  # what they, and drafting deeper for them, cost, by the costs that the policy decides by
+    labelled: tuple[int, ...] | None = None
+    expected_tokens: float = (
+        NAN  # m + the survivals the budget was chosen for; nan where no estimate was used
     )
+    expected_ms: float = (
+        NAN  # of drafting and verification, by the costs that the policy decides by; nan likewise
+    )
+    draft_ms: float = NAN
+    verify_ms: float = NAN
+    sample_ms: float = NAN
+    decide_ms: float = NAN
+    report_ms: float = NAN
+    idle_ms: float = NAN
+    explored: int = 0  # drafts admitted by exploration, beyond the ranking
+    # what they, and drafting deeper for them, cost, by the costs that the policy decides by
+    explored_ms: float = 0.0
 
 
 class Steps(Message, frozen=True, tag=snake):

@@ -13,7 +13,7 @@ from places import ROOT, SUPPORT
 from avlab.lab import reach
 from avlab.lab.lab import Lab
 from avlab.lab.owner import Owner, ask
-from avlab.lab.reach import here_or_there
+from avlab.lab.reach import open_or_ask
 from avlab.store.database import Database
 from avlab.store.errors import DatabaseHeld
 
@@ -41,7 +41,7 @@ def test_a_lab_that_is_starting_is_waited_for(path):
             1.0, lambda: owners.append(Owner(path, {"double": lambda number: 2 * number}))
         )
         later.start()
-        assert here_or_there(path, held, lambda: ask(path, "double", number=21)) == 42
+        assert open_or_ask(path, held, lambda: ask(path, "double", number=21)) == 42
         later.join()
         owners[0].close()
 
@@ -49,13 +49,13 @@ def test_a_lab_that_is_starting_is_waited_for(path):
 def test_a_lab_that_ended_meanwhile_leaves_the_file_to_us(path):
     answers = [held, lambda: "opened"]
     with Database(path):
-        assert here_or_there(path, lambda: answers.pop(0)(), lambda: ask(path, "runs")) == "opened"
+        assert open_or_ask(path, lambda: answers.pop(0)(), lambda: ask(path, "runs")) == "opened"
 
 
 def test_a_lab_that_never_answers_is_named_and_nobody_is_told_to_end_it_while_it_starts(path, monkeypatch):
     monkeypatch.setattr(reach, "STARTING_SECONDS", 0.5)
     with Database(path), pytest.raises(DatabaseHeld, match=r"PID 12.* if it is still starting, wait\.$"):
-        here_or_there(path, held, lambda: ask(path, "runs"))
+        open_or_ask(path, held, lambda: ask(path, "runs"))
 
 
 @pytest.mark.parametrize("command", [("runs",), ("show", "last"), ("window",), ("run", "--tokens", "4")])

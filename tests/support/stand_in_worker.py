@@ -51,11 +51,14 @@ def serve(order: Order) -> str:
         if mood == "failing" and order.step == 3:
             raise WorkerError("The engine failed: a fault in step 3.")
         time.sleep(0.02)
-        slots = ((2, 2), (2, 1), (1, 1), (2, 1))
-        times = (3.5, 20.0, 1.0, 15.0, 1.0, 0.5, 0.1, 0.0, 0, 0.0)
-        outbox.put(
-            frames.Steps([frames.Step(order.step, order.clock(), 0, 2, 0, 2, 0, 5, 2, 3, 4, *slots, *times)])
-        )
+        step = frames.Step(
+            step=order.step, time=order.clock(), block=0, running=2, waiting=0, emitting=2, prompt_tokens=0,
+            target_tokens=5, drafted=2, budget=3, tokens=4,
+            scheduled=(2, 2), admitted=(2, 1), accepted=(1, 1), labelled=(2, 1),
+            expected_tokens=3.5, expected_ms=20.0, draft_ms=1.0, verify_ms=15.0, sample_ms=1.0, decide_ms=0.5,
+            report_ms=0.1, idle_ms=0.0,
+        )  # fmt: skip
+        outbox.put(frames.Steps([step]))
         order.step += 1
     return "done"
 

@@ -63,6 +63,35 @@ def test_labels_with_quotes_and_lines_that_are_no_samples():
     assert len(list(samples(text))) == 2
 
 
+@pytest.mark.parametrize(
+    "behind",
+    [" 1700000000", " 1700000000.5", ' # {trace_id="a}b c"} 0.5', ' # {trace_id="abc"} 67.0 1700000000.5'],
+)
+def test_timestamps_and_exemplars_leave_every_value_as_it_is(behind):
+    text = metrics_text(1000, drafts=300, by_position=(240, 120, 40), K=3)
+    lines = [line if line.startswith("#") else line + behind for line in text.splitlines()]
+    assert read("\n".join(lines)).engines == read(text).engines
+
+
+HOSTILE = (
+    "{", '"', "\x00", 'a{b="c', 'a{x="\\', "a{b=c} 1", 'a{="x"} 1', "}" * 1000, "a" * 100_000, "a{} 1e999999 x",
+    'vllm:generation_tokens_total{model_name="m', 'vllm:generation_tokens_total{model_name="m"}',
+    'vllm:generation_tokens_total{model_name="m"} many', 'vllm:generation_tokens_total{model_name="m"} +Inf',
+    f'vllm:generation_tokens_total{{model_name="m"}} {"9" * 5000}', "# TYPE", "# HELP", "#", "# TYPE a b c d",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("line", HOSTILE)
+def test_lines_that_are_no_samples_are_passed_over_and_alone_are_answered_with_a_sentence(line):
+    text = metrics_text(1000, drafts=300, by_position=(240, 120, 40), K=3)
+    assert (
+        read(f"{line}\n{text}\n{line}").engines[("some/model", "0")]
+        == read(text).engines[("some/model", "0")]
+    )
+    with pytest.raises(MetricsError, match="has no counters of vLLM"):
+        read(line)
+
+
 @pytest.mark.parametrize("text", ["", "up 1\n", 'other_total{model_name="m"} 3\n', "<html></html>"])
 def test_metrics_of_another_program_are_refused(text):
     with pytest.raises(MetricsError, match=r"has no counters of vLLM.*--disable-log-stats"):
