@@ -15,6 +15,7 @@ from avlab.engine.plan import StepPlan, plan_step
 from avlab.engine.report import Observer, Slots, StepReport, Stopwatch
 from avlab.engine.request import Finished, Request, Sequence, check
 from avlab.engine.sampler import LogitRows, speculative_sample
+from avlab.engine.served import ServedEngine
 from avlab.engine.target import ServedTarget
 from avlab.policies.arm import Arm
 from avlab.policies.base import Policy, PolicyContext, make_policy
@@ -52,7 +53,7 @@ class EngineConfig:
         return self.batched_tokens(K) - self.max_num_seqs * (K + 1)
 
 
-class Engine:
+class Engine(ServedEngine):
     """Serves requests with one target, at most one drafter and one policy, which may be switched between two steps.
 
     uniforms: the source of every draw. observer: is handed each step's report with what the step sampled from; it may

@@ -39,7 +39,10 @@ class Slots:
 
 @dataclass(slots=True)
 class StepReport:
-    """Everything one step did. Milliseconds by phase; vectors by position have K entries."""
+    """Everything one step did. Milliseconds by phase; vectors by position have K entries.
+
+    counted: whether it is a step of the block under way; an engine that works by itself may tell of one before it.
+    """
 
     step: int
     arm: str
@@ -56,6 +59,7 @@ class StepReport:
     finished: list[Finished] = field(default_factory=list)
     refit: Refit | None = None
     ms: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
+    counted: bool = True
 
 
 # Is handed a step's report, its drafts if it made any, and the rows of logits that it sampled from.

@@ -17,6 +17,7 @@ import numpy as np
 
 from avlab.engine.request import Finished, Request, RequestError, check
 from avlab.engine.request import Sequence as Served
+from avlab.engine.served import ServedEngine
 from avlab.policies.arm import Arm, PolicyError
 from avlab.processes import end_children
 from avlab.speculation.estimators.base import Estimator
@@ -55,7 +56,7 @@ class VllmPolicy:
     estimator: Estimator | None = None  # it is in vLLM's workers
 
 
-class VllmEngine:
+class VllmEngine(ServedEngine):
     """Serves requests with vLLM. Methods are called from one thread; `open` raises EngineError or NotInstalled."""
 
     uninterrupted = (

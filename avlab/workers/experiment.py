@@ -74,11 +74,11 @@ class Conductor:
     # ---- called by the serving loop ------------------------------------------------------------------------
 
     def after_step(self, report: Any) -> None:
-        """An engine step is over; sets up the next one, and the run's end behind the last. report.counted, where the
-        engine says it: whether it was a step of the block under way.
+        """An engine step is over; sets up the next one, and the run's end behind the last. report.counted:
+        whether it was a step of the block under way.
         """
         self._finished += [finished.sequence for finished in report.finished]
-        if getattr(report, "counted", True):
+        if report.counted:
             next(self._steps, None)
 
     def disturb(self, reason: str) -> None:

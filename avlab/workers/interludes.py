@@ -40,7 +40,7 @@ class Interludes:
 
     def refusal(self) -> str:
         """Why nothing may come between the workload's steps now, as a sentence; "" when something may."""
-        if sentence := getattr(self.server.engine, "uninterrupted", ""):
+        if sentence := self.server.engine.uninterrupted:
             return sentence
         if self.server.conductor is not None:
             return "An A/B is running, and nothing may come between its blocks: stop it first."

@@ -105,8 +105,7 @@ class Server:
 
     def _idle(self, seconds: float, shown: bool) -> bool:
         """Wait for something to do, idle for so long by now; whether all that was done is sent (it was, if `shown`)."""
-        if look := getattr(self.engine, "look", None):  # an engine with processes of its own may have died
-            look()
+        self.engine.look()
         if not shown and seconds >= LONGEST_SLEEP:
             self.report.flush()
             shown = True

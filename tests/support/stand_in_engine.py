@@ -7,6 +7,7 @@ import numpy as np
 from draft_features import features_of
 
 from avlab.engine.request import Finished, RequestError, Sequence
+from avlab.engine.served import ServedEngine
 from avlab.policies.base import PolicyContext, make_policy
 from avlab.speculation.costs import CostTable
 from avlab.speculation.decision import Offer
@@ -16,7 +17,7 @@ K = 3
 CONTEXT = 100
 
 
-class StandInEngine:
+class StandInEngine(ServedEngine):
     """Serves four requests at once. A slot is accepted with the probability that its feature says."""
 
     def __init__(self, arm, slots=4, K=K):
@@ -84,7 +85,7 @@ class StandInEngine:
         report = SimpleNamespace(
             step=self.step_number, running=B, waiting=self.waiting, emitting=B, prompt_tokens=0,
             target_tokens=B + int(admission.admitted.sum()), drafted=depth, tokens=int(accepted.sum()) + B,
-            admission=admission, slots=None, finished=[], refit=None, emitted=[],
+            admission=admission, slots=None, finished=[], refit=None, emitted=[], counted=True,
             ms={"draft": 1.0, "verify": 8.0, "sample": 0.5, "decide": 0.25},
         )  # fmt: skip
         if depth:

@@ -92,9 +92,9 @@ def test_vllms_estimator_learns_before_the_first_round():
     )  # fmt: skip
     conductor = Conductor(plan, server)
     for _ in range(plan.learn - 1):
-        conductor.after_step(SimpleNamespace(finished=[]))
+        conductor.after_step(SimpleNamespace(finished=[], counted=True))
     assert blocks == [("adaptive", "wash-out", None)]
-    conductor.after_step(SimpleNamespace(finished=[]))
+    conductor.after_step(SimpleNamespace(finished=[], counted=True))
     assert blocks[1][1:] == ("wash-out", 0)
 
 
