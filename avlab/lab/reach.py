@@ -17,7 +17,7 @@ def open_or_ask(
 ) -> T:
     """`here()`, or `there()` where that raises DatabaseHeld, with patience for a lab that is just starting or ending.
 
-    here: opens the database. there: asks the lab that holds it (`workers.owner.ask`). patience: in seconds, else
+    here: opens the database. there: asks the lab that holds it (`avlab.lab.owner.ask`). patience: in seconds, else
     STARTING_SECONDS. Raises what they raise, but DatabaseHeld, which names the process, where that does not answer.
     """
     from avlab.store.database import owner_of

@@ -33,7 +33,7 @@ class Order:
     """
 
     run: str
-    config: Any  # of the worker's kind (`workers/kinds.py`)
+    config: Any  # of the worker's kind (`avlab/kinds.py`)
     outbox: Outbox = field(init=False)
     began: float = field(default_factory=time.monotonic)
     state: str = "starting"
