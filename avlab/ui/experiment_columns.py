@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from avlab.experiments.answers import Objective
 from avlab.experiments.slo import SLO_MEASURES, SloError, parse_slo
 
 _HELP = {
@@ -26,7 +27,7 @@ COLUMNS = {
 }
 
 
-def objective() -> tuple[str, float] | None:
+def objective() -> Objective | None:
     """The service-level objective that the reader types, if it can be read; it is in the address."""
     typed = st.text_input(
         "Within a limit", key="slo", bind="query-params", placeholder="p95_tpot_ms=80", width=360,

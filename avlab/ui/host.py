@@ -15,6 +15,7 @@ from typing import Any
 
 import duckdb
 import plotly
+import streamlit as st
 from starlette.requests import Request
 from starlette.responses import FileResponse
 from starlette.routing import Route
@@ -84,7 +85,7 @@ def deleted() -> None:
 
 
 @contextlib.asynccontextmanager
-async def lifespan(_: Any) -> AsyncIterator[dict[str, Any]]:
+async def lifespan(_: st.App) -> AsyncIterator[dict[str, object]]:
     """Start and end of the server."""
     streamlit_repairs.make()
     _share_heaps()

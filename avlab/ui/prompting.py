@@ -5,6 +5,7 @@ import time
 import streamlit as st
 
 from avlab.errors import is_ours
+from avlab.lab.tape import Take
 from avlab.ui import host, settings
 from avlab.ui.typed import number, text_of, whole
 from avlab.wire import commands
@@ -77,7 +78,7 @@ def controls() -> None:
 ENDS = {"end": "End of text", "length": "It reached its limit", "cancelled": "You ended it"}
 
 
-def _line(take) -> str:
+def _line(take: Take) -> str:
     said = sum(len(step.tokens) for step in take.steps)
     counted = f"{said} tokens in {len(take.steps)} steps under **{take.arm}**"
     match take.state:

@@ -9,7 +9,9 @@ from streamlit.runtime.scriptrunner import StopException
 
 from avlab import formats, sample
 from avlab.config import arrival_shown
+from avlab.figures.base import Columns
 from avlab.kinds import Config
+from avlab.lab.supervisor import WorkerStatus
 from avlab.store import queries
 from avlab.ui import host
 from avlab.ui.refusals import refusals
@@ -140,7 +142,7 @@ def _recorded(run: str) -> bool:
     return any(known["run_id"] == run for known in host.run_list())
 
 
-def _nothing_yet(status: Any) -> None:
+def _nothing_yet(status: WorkerStatus) -> None:
     if status.alive:
         st.info(
             f"The worker is preparing ({status.state}). First tokens in a few seconds.",
@@ -196,7 +198,7 @@ def span(key: str = "span") -> float | None:
     return SPANS.get(chosen or "whole run")
 
 
-def within(columns: Any, seconds: float | None) -> dict[str, Any]:
+def within(columns: Columns, seconds: float | None) -> Columns:
     """The rows of the last `seconds` on the run's clock (column "time"); all for None."""
     if seconds is None or not len(columns.get("time", ())):
         return dict(columns)

@@ -1,7 +1,7 @@
 """The sidebar of every page: the worker and its buttons, the rates of this moment, the run on show."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import streamlit as st
 
@@ -9,6 +9,7 @@ from avlab import formats
 from avlab.config import RunConfig
 from avlab.errors import is_ours
 from avlab.lab.lab import Lab
+from avlab.lab.supervisor import WorkerStatus
 from avlab.policies.arm import Arm
 from avlab.ui import host, settings, shown
 from avlab.vllm.serving_config import VllmConfig
@@ -46,7 +47,7 @@ def _has(runs: list[dict], run: str | None) -> bool:
     return any(known["run_id"] == run for known in runs)
 
 
-def _phase(status) -> str:
+def _phase(status: WorkerStatus) -> str:
     """What of a worker's state makes the pages look different."""
     if status.state == frames.PLAYGROUND:
         return "serving"
@@ -55,7 +56,7 @@ def _phase(status) -> str:
     return "preparing"
 
 
-def is_preparing(status) -> bool:
+def is_preparing(status: WorkerStatus) -> bool:
     """Whether a worker lives that does not serve yet."""
     return status.alive and _phase(status) == "preparing"
 
@@ -89,7 +90,7 @@ def _worker() -> None:
         st.error(problem)
 
 
-def _state(status) -> None:
+def _state(status: WorkerStatus) -> None:
     if status.state == "none":
         st.markdown("**Worker** :gray-badge[not started]")
     elif status.state == "ended":
@@ -106,7 +107,7 @@ def _state(status) -> None:
         st.warning(f"No message from the worker for {status.late:.0f} s.")
 
 
-def _buttons(status) -> None:
+def _buttons(status: WorkerStatus) -> None:
     left, right = st.columns(2)
     if status.alive:
         left.button(
@@ -143,7 +144,7 @@ def _buttons(status) -> None:
             settings.dialog()
 
 
-def _try(act, *arguments) -> None:
+def _try(act: Callable[..., object], *arguments: commands.Command) -> None:
     """Do what a button says; a refusal is kept as its sentence."""
     st.session_state.refused = ""
     try:
@@ -216,7 +217,7 @@ def _stop() -> None:
     host.lab().supervisor.send(commands.Stop())
 
 
-def _send(command) -> None:
+def _send(command: commands.Command) -> None:
     host.lab().supervisor.send(command)
 
 

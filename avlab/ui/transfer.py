@@ -7,6 +7,7 @@ from pathlib import Path
 
 import streamlit as st
 
+from avlab.experiments.answers import Objective
 from avlab.report import report
 from avlab.store.errors import TransferError
 from avlab.store.export import FORMS, export_run, import_run
@@ -51,7 +52,7 @@ def imported(data: bytes) -> str:
         raise TransferError("The file is not a zip of an exported run: export the run again.") from None
 
 
-def report_button(run: str, slo: tuple[str, float] | None = None) -> None:
+def report_button(run: str, slo: Objective | None = None) -> None:
     """A button that gives a run as one HTML file; slo as in `report`."""
 
     def made() -> str:

@@ -7,7 +7,7 @@ else than it shows.
 import math
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Protocol, TypeVar, overload
 
 import streamlit as st
 
@@ -16,6 +16,22 @@ from avlab.policies.arm import Arm, PolicyError
 
 Number = TypeVar("Number", int, float)
 Parse = Callable[[str, str, Number, Number], Number]
+
+
+class Place(Protocol):
+    """Where a field is drawn: `st` itself, or a column of it."""
+
+    def text_input(
+        self,
+        label: str,
+        value: str = "",
+        *,
+        key: str,
+        help: str | None = None,
+        placeholder: str | None = None,
+    ) -> str | None: ...
+
+    def markdown(self, body: str) -> object: ...
 
 
 def whole(text: str, name: str, least: int, most: int) -> int:
@@ -66,20 +82,50 @@ class Fields:
     def __init__(self) -> None:
         self._wrong: list[str] = []
 
-    def whole(self, place: Any, name: str, least: int, most: int, default: int | None, **more: Any) -> Any:
+    @overload
+    def whole(
+        self, place: Place, name: str, least: int, most: int, default: int, *,
+        key: str, help: str | None = None, placeholder: str | None = None,
+    ) -> int: ...  # fmt: skip
+
+    @overload
+    def whole(
+        self, place: Place, name: str, least: int, most: int, default: None, *,
+        key: str, help: str | None = None, placeholder: str | None = None,
+    ) -> int | None: ...  # fmt: skip
+
+    def whole(
+        self, place: Place, name: str, least: int, most: int, default: int | None, *,
+        key: str, help: str | None = None, placeholder: str | None = None,
+    ) -> int | None:  # fmt: skip
         """A field for a whole number; its default while that is wrong. default: None where it may be empty.
 
-        place: where to draw it. more: for `st.text_input`, key among it.
+        place: where to draw it. key, help, placeholder: for `st.text_input`.
         """
-        return self._field(whole, place, name, least, most, default, more)
+        text = place.text_input(name, _text(default), key=key, help=help, placeholder=placeholder)
+        return self._parsed(whole, place, text or "", name, least, most, default)
+
+    @overload
+    def number(
+        self, place: Place, name: str, least: float, most: float, default: float, *,
+        key: str, help: str | None = None, placeholder: str | None = None,
+    ) -> float: ...  # fmt: skip
+
+    @overload
+    def number(
+        self, place: Place, name: str, least: float, most: float, default: None, *,
+        key: str, help: str | None = None, placeholder: str | None = None,
+    ) -> float | None: ...  # fmt: skip
 
     def number(
-        self, place: Any, name: str, least: float, most: float, default: float | None, **more: Any
-    ) -> Any:
+        self, place: Place, name: str, least: float, most: float, default: float | None, *,
+        key: str, help: str | None = None, placeholder: str | None = None,
+    ) -> float | None:  # fmt: skip
         """The same for any number."""
-        return self._field(number, place, name, least, most, default, more)
+        text = place.text_input(name, _text(default), key=key, help=help, placeholder=placeholder)
+        return self._parsed(number, place, text or "", name, least, most, default)
 
-    def wholes(self, place: Any, texts: Sequence[str], name: str, least: int, most: int) -> list[int]:
+    def wholes(self, place: Place, texts: Sequence[str], name: str, least: int, most: int) -> list[int]:
         """Those of several texts that are whole numbers in bounds, ascending, each once."""
         found: set[int] = set()
         for text in texts:
@@ -89,7 +135,7 @@ class Fields:
                 self._say(place, error.sentences)
         return sorted(found)
 
-    def arms(self, place: Any, arms: Sequence[str], K: int | None) -> None:
+    def arms(self, place: Place, arms: Sequence[str], K: int | None) -> None:
         """Say at once what is wrong with one of these policies. K: draft positions, where known."""
         for arm in dict.fromkeys(arms):
             try:
@@ -107,10 +153,17 @@ class Fields:
         if self._wrong:
             raise ConfigError(self._wrong)
 
-    def _field(
-        self, parse: Parse, place: Any, name: str, least: Any, most: Any, default: Any, more: dict[str, Any]
-    ) -> Any:
-        text = place.text_input(name, _text(default), **more)
+    def _parsed(
+        self,
+        parse: Parse[Number],
+        place: Place,
+        text: str,
+        name: str,
+        least: Number,
+        most: Number,
+        default: Number | None,
+    ) -> Number | None:
+        """What was typed, or the default: of an empty field that may be empty, and of a wrong one."""
         if default is None and not text.strip():
             return None
         try:
@@ -119,7 +172,7 @@ class Fields:
             self._say(place, error.sentences)
             return default
 
-    def _say(self, place: Any, sentences: list[str]) -> None:
+    def _say(self, place: Place, sentences: list[str]) -> None:
         self._wrong += sentences
         for sentence in sentences:
             place.markdown(f":red[:material/error: {_as_it_stands(sentence)}]")

@@ -1,7 +1,6 @@
 """The form that starts a run served by vLLM, on the command that the page examines."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import streamlit as st
 
@@ -68,7 +67,7 @@ def form(line: ServeLine | None) -> None:
     st.caption(WITHIN)
 
 
-def _start(values: dict[str, Any], arms: Sequence[str] = (), rounds: int = 0, requests: int = 0) -> None:
+def _start(values: dict[str, object], arms: Sequence[str] = (), rounds: int = 0, requests: int = 0) -> None:
     """Start the run, or the A/B of these arms, and show its page."""
     config = VllmConfig.make(values)
     if arms:
