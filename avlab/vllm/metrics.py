@@ -5,7 +5,7 @@ Names as documented for 0.8 to 0.33 (docs.vllm.ai, "Production Metrics"), and as
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, fields
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -37,6 +37,10 @@ GAUGES: dict[str, tuple[str, ...]] = {
 }
 BY_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
 STARTED = "process_start_time_seconds"
+NAMES = {name for table in (COUNTERS, GAUGES) for names in table.values() for name in names}
+LONGEST_LINE = 4096  # characters; the parser's time grows with the square of a line's labels
+MOST_POSITIONS = 1024  # draft positions of one engine
+LARGEST = 2.0**53  # of a count: whole numbers are exact up to here
 
 
 class MetricsError(VllmError):
@@ -89,35 +93,45 @@ class Reading:
     started: float | None = None
 
 
-def samples(text: str) -> Iterator[tuple[str, dict[str, str], float]]:
-    """Every sample of an exposition text: name, labels, value. Lines that are none are passed over.
+def samples(text: str, names: Collection[str] | None = None) -> Iterator[tuple[str, dict[str, str], float]]:
+    """Every sample of an exposition text, or those of `names`: name, labels, value.
 
-    Each line is read by itself: a line that does not fit would end the reading of a whole text.
+    Passes over lines that are no samples or longer than LONGEST_LINE. Each line is parsed alone, so that a faulty one
+    costs no other, and a counter keeps the name that it has in the text.
     """
-    for line in text.splitlines():
-        try:
-            families = list(text_string_to_metric_families(line))
-        except (ValueError, IndexError):
+    for line in text.split("\n"):
+        line = line.strip()
+        if not line or line[0] == "#" or len(line) > LONGEST_LINE:
             continue
-        for sample in (sample for family in families for sample in family.samples):
-            yield sample.name, dict(sample.labels), float(sample.value)
+        if names is not None and line[0] != "{" and _name(line) not in names:  # {"name", ...} is read as well
+            continue
+        try:
+            found = [sample for family in text_string_to_metric_families(line) for sample in family.samples]
+            values = [float(sample.value) for sample in found]
+        except (ValueError, IndexError, OverflowError):
+            continue
+        for sample, value in zip(found, values, strict=True):
+            yield sample.name, sample.labels, value
 
 
 def read(text: str) -> Reading:
-    """A reading from /metrics. Raises MetricsError where nothing of vLLM stands there."""
+    """A reading from /metrics. Raises MetricsError where it has no counters of vLLM."""
     values: dict[Engine, dict[str, float]] = {}
     positions: dict[Engine, dict[int, float]] = {}
     started = None
-    names = {name: name for table in (COUNTERS, GAUGES) for each in table.values() for name in each}
-    for name, labels, value in samples(text):
+    for name, labels, value in samples(text, NAMES | {BY_POSITION, STARTED}):
+        if math.isnan(value) or abs(value) > LARGEST:
+            continue
         if name == STARTED:
             started = value
-        if "model_name" not in labels or not math.isfinite(value):
+        if "model_name" not in labels:
             continue
         engine = (labels["model_name"], labels.get("engine", "0"))
-        if name == BY_POSITION and labels.get("position", "").isdigit():
-            positions.setdefault(engine, {})[int(labels["position"])] = value
-        elif name in names:
+        if name == BY_POSITION:
+            position = _position(labels)
+            if position is not None:
+                positions.setdefault(engine, {})[position] = value
+        elif name in NAMES:
             mine = values.setdefault(engine, {})
             mine[name] = mine.get(name, 0.0) + value  # a counter may be split by further labels
     if not any(name in mine for mine in values.values() for name in COUNTERS["tokens"]):
@@ -178,3 +192,16 @@ def _counters(mine: Mapping[str, float], positions: Mapping[int, float]) -> Coun
     K = max(positions, default=-1) + 1
     by_position = tuple(positions.get(k, 0.0) for k in range(K))
     return Counters(**values, accepted_by_position=by_position, missing=frozenset(missing))
+
+
+def _name(line: str) -> str:
+    """The name that a sample's line begins with."""
+    return line.partition("{")[0].split(maxsplit=1)[0]
+
+
+def _position(labels: Labels) -> int | None:
+    """The draft position of a sample, None where its label is none."""
+    text = labels.get("position", "")
+    if not (text.isascii() and text.isdigit() and len(text) <= 4):
+        return None
+    return int(text) if int(text) < MOST_POSITIONS else None

@@ -4,6 +4,7 @@ import json
 import shutil
 import socket
 import subprocess
+import time
 
 import pytest
 from typer.testing import CliRunner
@@ -65,7 +66,15 @@ def test_labels_with_quotes_and_lines_that_are_no_samples():
 
 @pytest.mark.parametrize(
     "behind",
-    [" 1700000000", " 1700000000.5", ' # {trace_id="a}b c"} 0.5', ' # {trace_id="abc"} 67.0 1700000000.5'],
+    [
+        " 1700000000",
+        " 1700000000.5",
+        " 1.7e12",
+        "\t1700000000.5",
+        " -1.5",
+        ' # {trace_id="a}b c"} 0.5',
+        ' # {trace_id="abc"} 67.0 1700000000.5',
+    ],
 )
 def test_timestamps_and_exemplars_leave_every_value_as_it_is(behind):
     text = metrics_text(1000, drafts=300, by_position=(240, 120, 40), K=3)
@@ -73,23 +82,74 @@ def test_timestamps_and_exemplars_leave_every_value_as_it_is(behind):
     assert read("\n".join(lines)).engines == read(text).engines
 
 
-HOSTILE = (
-    "{", '"', "\x00", 'a{b="c', 'a{x="\\', "a{b=c} 1", 'a{="x"} 1', "}" * 1000, "a" * 100_000, "a{} 1e999999 x",
-    'vllm:generation_tokens_total{model_name="m', 'vllm:generation_tokens_total{model_name="m"}',
-    'vllm:generation_tokens_total{model_name="m"} many', 'vllm:generation_tokens_total{model_name="m"} +Inf',
-    f'vllm:generation_tokens_total{{model_name="m"}} {"9" * 5000}', "# TYPE", "# HELP", "#", "# TYPE a b c d",
-)  # fmt: skip
+@pytest.mark.parametrize("version", ["0.33", "0.10", "0.8"])
+def test_every_sample_has_the_name_it_is_written_with_whatever_its_type(version):
+    text = metrics_text(1000, drafts=300, by_position=(240, 120, 40), K=3, version=version)
+    written = [line.split("{")[0].split(" ")[0] for line in text.splitlines() if not line.startswith("#")]
+    assert [name for name, _, _ in samples(text)] == written
+    assert [name for name, _, _ in samples("# TYPE a counter\na 3\n# TYPE b nothing\nb 4\n")] == ["a", "b"]
 
 
-@pytest.mark.parametrize("line", HOSTILE)
-def test_lines_that_are_no_samples_are_passed_over_and_alone_are_answered_with_a_sentence(line):
-    text = metrics_text(1000, drafts=300, by_position=(240, 120, 40), K=3)
-    assert (
-        read(f"{line}\n{text}\n{line}").engines[("some/model", "0")]
-        == read(text).engines[("some/model", "0")]
-    )
+TOKENS = "vllm:generation_tokens_total"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{",
+        '"',
+        "}" * 1000,
+        "a" * 100_000,
+        'a{b="c',
+        'a{x="\\\\',
+        "a{b=c} 1",
+        'a{="x"} 1',
+        "a{} 1e999999 x",
+        "# TYPE",
+        "# HELP",
+        "#",
+        "# TYPE a b c d",
+        TOKENS + '{model_name="some/model"} +Inf',
+        TOKENS + '{model_name="some/model"} -Inf',
+        TOKENS + '{model_name="some/model"} 1e300',
+        TOKENS + '{model_name="some/model"} ' + "9" * 300,
+        TOKENS + '{model_name="some/model"} ' + "9" * 5000,
+        "{" * 4000,
+        "{} 3",
+        '{"' + TOKENS + '"} 3',
+        TOKENS,
+        TOKENS + "{",
+        TOKENS + '{model_name="some/model',
+        TOKENS + '{model_name="some/model"} ',
+        TOKENS + '{model_name="some/model"} x',
+        TOKENS + '{model_name="some/model"} 3 4 5 x',
+        TOKENS + '{model_name="some/model",model_name="some/model"} 3',
+        TOKENS + '{model_name="some/model"} ' + "9" * 4000,
+        TOKENS + '{model_name="some/model"} 1_000',
+        TOKENS + '{model_name="some/model",engine="0",x="' + "\\" * 8001 + '"} 3',
+        TOKENS + '{model_name="some/model",engine="0",' + 'x="",' * 2000 + "} 3",
+        'vllm:spec_decode_num_accepted_tokens_per_pos_total{model_name="some/model",position="²"} 3',
+        'vllm:spec_decode_num_accepted_tokens_per_pos_total{model_name="some/model",position="999999999999"} 3',
+        'vllm:spec_decode_num_accepted_tokens_per_pos_total{model_name="some/model",position="-1"} 3',
+        '# TYPE vllm:generation_tokens_total \n# HELP "\n# TYPE\n#',
+        "\x00\x1c\u2028\ud800",
+    ],
+)
+def test_a_faulty_line_costs_no_other(line):
+    whole = metrics_text(1000, drafts=300, by_position=(240, 120), K=2)
+    for text in (f"{line}\n{whole}", f"{whole}{line}\n"):
+        assert read(text) == read(whole)
     with pytest.raises(MetricsError, match="has no counters of vLLM"):
         read(line)
+
+
+def test_megabytes_of_hostile_lines_are_read_in_seconds():
+    label = TOKENS + '{model_name="m",' + 'x="",' * 700 + "} 3\n"
+    hollow = "#" + " " * 4_000_000 + "\n" + TOKENS + "{" * 4_000_000 + "\n"
+    began = time.monotonic()
+    with pytest.raises(MetricsError):
+        read(label * 1000 + hollow)
+    assert time.monotonic() - began < 30
 
 
 @pytest.mark.parametrize("text", ["", "up 1\n", 'other_total{model_name="m"} 3\n', "<html></html>"])
