@@ -1,0 +1,113 @@
+"""`avlab replay record`: texts of a workload by the target, and a draft at every position of them, as a trace."""
+
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from avlab.commands import terminal
+from avlab.commands.options import Settings, plain_settings, with_settings
+from avlab.config import ConfigError, RunConfig
+from avlab.cost_file import text_of
+from avlab.replay.trace import Trace, TraceError, write_trace
+from avlab.workloads import Moment, open_workload
+
+if TYPE_CHECKING:
+    from avlab.engine.request import Request
+    from avlab.engine.text import Text
+
+MOST_TEXTS = 100_000
+TOGETHER = 64  # texts written at once
+NOT_OF_A_TRACE = (
+    "policy", "arrival", "duration", "tokens", "requests", "database", "keep_text", "drafts", "costs", "depth_costs",
+    "new_request", "max_num_seqs", "max_num_batched_tokens", "threads", "spin",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recording:
+    """What is recorded: the options beside the settings of a run."""
+
+    file: Annotated[Path, typer.Argument(help="A new Parquet file.")]
+    texts: Annotated[int, "texts to record"] = 140
+
+
+def _record(asked: Recording, settings: Settings, as_json: bool) -> None:
+    if not 1 <= asked.texts <= MOST_TEXTS:
+        raise ConfigError([f"texts is {asked.texts}: give 1 to {MOST_TEXTS:,}."])
+    path = asked.file.expanduser().absolute()
+    if path.exists():
+        raise TraceError(f"{path} is there already: give another name.")
+    given = {"max_model_len": 1024} | plain_settings(settings)
+    config = RunConfig.make(given, policy="none", max_num_seqs=TOGETHER)
+    with terminal.bar() as progress:
+        trace = _trace(config, asked.texts, progress)
+    write_trace(trace, path)
+    if as_json:
+        counts = {"texts": trace.texts, "anchors": trace.anchors, "bytes": path.stat().st_size}
+        terminal.print_json({"file": str(path), "tokens_per_step": trace.tokens_per_step()} | counts)
+        return
+    terminal.answers().print(
+        f"{path}: {trace.texts:,} texts, {trace.anchors:,} anchors, {trace.about.sampling()}; "
+        f"{trace.tokens_per_step():.2f} tokens a step where all drafts are verified.",
+        soft_wrap=True,
+    )
+
+
+def _trace(config: RunConfig, count: int, progress: Callable[[str, int, int], None]) -> Trace:
+    """Texts of the target, and drafts at every position of them."""
+    from avlab.engine.build import build
+    from avlab.engine.drafters.block import BlockDrafter
+    from avlab.engine.recording import Recorder, written
+    from avlab.workers.building import build_settings
+
+    with tempfile.TemporaryDirectory() as folder:
+        costs = Path(folder) / "costs.json"
+        costs.write_text(
+            text_of([(1, 1, 1.0)], [(1, 1.0)])
+        )  # nothing is decided by costs here, so none are timed
+        built = build(replace(build_settings(config), costs=costs), progress)
+    drafter = built.engine.drafter
+    if not isinstance(drafter, BlockDrafter):
+        raise ConfigError([f"drafter is {config.drafter}: a trace takes a block drafter."])
+    requests = list(_requests(config, count, built.text))
+    texts = written(built.engine, requests, lambda done, total: progress("writing texts", done, total))
+    if not texts:
+        raise TraceError("Every text ended with its first token: choose another workload or sampling.")
+    recorder = Recorder(built.target, drafter, config.temperature, config.top_p, config.top_k, config.seed)
+    names = built.target_name, built.drafter_name or "none"
+    return recorder.record(
+        texts, names, lambda done, total: progress("drafting at every position", done, total)
+    )
+
+
+def _requests(config: RunConfig, count: int, text: "Text") -> "Iterator[Request]":
+    """The first prompts of the workload, with the run's sampling: a trace has one."""
+    from avlab.engine.request import Request
+    from avlab.workers.serving import request_seed
+
+    workload = open_workload(
+        config.workload, f"closed:{count}", seed=config.seed, max_new_tokens=config.max_new_tokens
+    )
+    for number, arrived in enumerate(workload.due(Moment(0.0))):
+        yield Request(
+            id=number,
+            tokens=text.encode(arrived.prompt.messages),
+            max_new_tokens=arrived.max_new_tokens,
+            temperature=config.temperature,
+            top_k=config.top_k,
+            top_p=config.top_p,
+            seed=request_seed(config.seed, number),
+            kind=arrived.kind,
+        )
+
+
+record = with_settings(
+    Recording,
+    _record,
+    "Record texts of a workload, with a draft at every position, as a trace for replay.",
+    NOT_OF_A_TRACE,
+)

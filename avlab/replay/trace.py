@@ -1,0 +1,207 @@
+"""A trace: texts of the target, and at every position of them a draft that was drawn jointly with the text.
+
+An anchor is a position t of a text's output whose token is the newest one: the draft behind it proposes output tokens
+t + 1 to t + K. What a policy can do there follows from how many slots follow the text and from the slots' features.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from avlab.errors import not_written
+
+VERSION = 1
+LARGEST_FILE = 1_000_000_000  # bytes
+MOST_ANCHORS = 20_000_000
+MOST_K = 64
+MOST_TOKENS = 1_000_000  # of a prompt or an output
+SETTINGS = ("temperature", "top_p", "top_k")
+
+
+class TraceError(ValueError):
+    """A trace that cannot be read or served. The message is one sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """Where a trace is from. features: names of the F features recorded, as in `speculation.features`."""
+
+    K: int
+    features: tuple[str, ...]
+    target: str
+    drafter: str
+    seed: int
+    temperature: float
+    top_p: float
+    top_k: int
+
+    def sampling(self) -> str:
+        """The sampling in words: "greedy", or "temperature 0.6, top-p 0.95"."""
+        if self.temperature == 0:
+            return "greedy"
+        cuts = [f"top-k {self.top_k}"] * (self.top_k > 0) + [f"top-p {self.top_p:g}"] * (self.top_p < 1)
+        return ", ".join([f"temperature {self.temperature:g}", *cuts])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trace:
+    """T texts with A anchors in all, those of a text side by side, by rising position.
+
+    kind [T]: of the prompt. prompt_tokens, output_tokens [T]. limit [T]: the most output tokens it might have had.
+    first [T]: a text's first anchor; it has output_tokens - 1. accepted [A]: slots that follow the text. features
+    [A, K, F] float32. acceptance [A, K]: the true chance of a slot given its drafted prefix, sum of min(p, q); nan
+    where it was not asked for. behind [A, K, K, F]: row a holds the features of a draft that follows the text for a
+    slots and then knows it no more. None where drafts do not depend on draws.
+    """
+
+    about: About
+    kind: np.ndarray
+    prompt_tokens: np.ndarray
+    output_tokens: np.ndarray
+    limit: np.ndarray
+    first: np.ndarray
+    accepted: np.ndarray
+    features: np.ndarray
+    acceptance: np.ndarray
+    behind: np.ndarray | None = None
+
+    @property
+    def texts(self) -> int:
+        return len(self.first)
+
+    @property
+    def anchors(self) -> int:
+        return len(self.accepted)
+
+    def tokens_per_step(self) -> float:
+        """Output tokens of a step that verifies whole drafts, over all anchors."""
+        return float(1.0 + self.accepted.mean())
+
+
+def write_trace(trace: Trace, path: Path) -> None:
+    """One new Parquet file: a row an anchor, the description in its metadata. Raises TraceError."""
+    if path.exists():
+        raise TraceError(f"{path} is there already: give another name.")
+    counts = trace.output_tokens - 1
+    text = np.repeat(np.arange(trace.texts), counts)
+    K, F = trace.about.K, len(trace.about.features)
+    columns: dict[str, pa.Array] = {
+        "text": pa.array(text.astype(np.int32)),
+        "kind": pa.array(trace.kind[text]).dictionary_encode(),
+        "prompt_tokens": pa.array(trace.prompt_tokens[text].astype(np.int32)),
+        "limit": pa.array(trace.limit[text].astype(np.int32)),
+        "position": pa.array((np.arange(trace.anchors) - trace.first[text]).astype(np.int32)),
+        "accepted": pa.array(trace.accepted.astype(np.int8)),
+        "features": _lists(trace.features.reshape(trace.anchors, K * F)),
+        "acceptance": _lists(trace.acceptance),
+    }
+    if trace.behind is not None:
+        columns["behind"] = _lists(trace.behind[:, *_below(K)].reshape(trace.anchors, -1))
+    about = {"version": VERSION} | {name: getattr(trace.about, name) for name in About.__slots__}
+    table = pa.table(columns).replace_schema_metadata({"avlab": json.dumps(about)})
+    part = path.with_name(f"{path.name}.part")  # so that nothing half written has the file's name
+    try:
+        pq.write_table(table, part, compression="zstd", compression_level=12)
+        part.rename(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise TraceError(not_written(path, error)) from None
+
+
+def read_trace(path: Path) -> Trace:
+    """A trace from its file, checked by value and bounded. Raises TraceError."""
+    try:
+        if path.stat().st_size > LARGEST_FILE:
+            raise TraceError(f"{path} holds more than {LARGEST_FILE:,} bytes: record fewer texts.")
+        file = pq.ParquetFile(path)
+        about = _about(path, file.schema_arrow.metadata or {})
+        if not 0 < file.metadata.num_rows <= MOST_ANCHORS:
+            raise TraceError(
+                f"{path} holds {file.metadata.num_rows:,} anchors; a trace has 1 to {MOST_ANCHORS:,}."
+            )
+        return _checked(path, about, file.read())
+    except OSError as error:
+        raise TraceError(f"The trace {path} cannot be read: {error.strerror or error}.") from None
+    except (pa.ArrowException, KeyError, TypeError, ValueError, MemoryError) as error:
+        if isinstance(error, TraceError):
+            raise
+        raise TraceError(f"{path} is not a trace, or is damaged ({str(error).splitlines()[0]}).") from None
+
+
+def _about(path: Path, metadata: dict[bytes, bytes]) -> About:
+    plain: dict[str, Any] = json.loads(metadata[b"avlab"])
+    if plain.pop("version") != VERSION:
+        raise TraceError(f"{path} is a trace of another version: record it again.")
+    about = About(**{**plain, "features": tuple(map(str, plain["features"]))})
+    if not (0 < about.K <= MOST_K and 0 < len(about.features) <= 64):
+        raise TraceError(f"{path} says K = {about.K} and {len(about.features)} features: that is no draft.")
+    return about
+
+
+def _checked(path: Path, about: About, table: pa.Table) -> Trace:
+    K, F, A = about.K, len(about.features), table.num_rows
+    names = ("text", "position", "accepted", "prompt_tokens", "limit")
+    text, position, accepted, prompt, limit = (table[name].to_numpy().astype(np.int64) for name in names)
+    begins = np.flatnonzero(np.diff(text, prepend=-1))
+    ends = np.append(begins[1:], A)
+    if not (
+        (np.diff(text) >= 0).all() and (position == np.arange(A) - np.repeat(begins, ends - begins)).all()
+    ):
+        raise TraceError(f"{path} has anchors that are missing or out of order.")
+    left = np.repeat(ends, ends - begins) - np.arange(A)  # output tokens behind an anchor
+    if not ((accepted >= 0) & (accepted <= np.minimum(K, left))).all():
+        raise TraceError(f"{path} accepts more draft tokens than the draft or the text has.")
+    if not ((prompt > 0) & (prompt <= MOST_TOKENS)).all():
+        raise TraceError(f"{path} has a prompt of {prompt.min()} to {prompt.max()} tokens.")
+    if not (limit >= np.repeat(ends - begins, ends - begins) + 1).all():
+        raise TraceError(f"{path} has texts that are longer than their limit.")
+    features = _rows(path, table, "features", K * F).reshape(A, K, F)
+    acceptance = _rows(path, table, "acceptance", K)
+    known = acceptance[np.isfinite(acceptance)]
+    if np.isinf(features).any() or ((known < 0) | (known > 1.0001)).any():
+        raise TraceError(f"{path} holds features or chances that cannot be.")
+    behind = None
+    if "behind" in table.column_names:
+        behind = np.repeat(features[:, None], K, axis=1)
+        below = _below(K)
+        behind[:, *below] = _rows(path, table, "behind", len(below[0]) * F).reshape(A, -1, F)
+    return Trace(
+        about=about,
+        kind=np.array(table["kind"].take(begins).to_pylist(), dtype=object),
+        prompt_tokens=prompt[begins],
+        output_tokens=ends - begins + 1,
+        limit=limit[begins],
+        first=begins,
+        accepted=accepted,
+        features=features,
+        acceptance=acceptance,
+        behind=behind,
+    )
+
+
+def _below(K: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and columns of what a draft that stops knowing the text after `row` slots has of its own."""
+    row, column = np.triu_indices(K, 1)
+    return row, column
+
+
+def _lists(values: np.ndarray) -> pa.Array:
+    """Rows [A, N] as half-precision lists: a feature's third digit decides nothing."""
+    flat = pa.array(values.astype(np.float16).ravel())
+    return pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
+
+
+def _rows(path: Path, table: pa.Table, name: str, width: int) -> np.ndarray:
+    column = table[name].combine_chunks()
+    if column.type != pa.list_(pa.float16(), width) or column.null_count:
+        raise TraceError(
+            f"{path}: the column {name} is {column.type}; {width} half-precision numbers a row are due."
+        )
+    return column.flatten().to_numpy(zero_copy_only=False).astype(np.float32).reshape(len(column), width)

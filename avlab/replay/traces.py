@@ -1,0 +1,26 @@
+"""The traces that ship, by name, one Parquet file each; and traces of a reader's own, by path."""
+
+from functools import lru_cache
+from pathlib import Path
+
+from avlab.replay.trace import Trace, TraceError, read_trace
+
+FOLDER = Path(__file__).parent / "recorded"
+
+
+def known() -> list[str]:
+    """The names of the traces that ship."""
+    return sorted(path.stem for path in FOLDER.glob("*.parquet"))
+
+
+@lru_cache(maxsize=4)
+def trace_named(name: str) -> Trace:
+    """A shipped trace, or the one in a file. Raises TraceError."""
+    if name in known():
+        return read_trace(FOLDER / f"{name}.parquet")
+    path = Path(name).expanduser()
+    if path.suffix != ".parquet":
+        raise TraceError(
+            f"There is no trace {name!r}; known are {', '.join(known())}, or the path of a Parquet file."
+        )
+    return read_trace(path)

@@ -1,0 +1,90 @@
+"""`avlab replay`: a shipped trace on another machine's costs, its JSON, and what it refuses."""
+
+import json
+
+import pytest
+from traces import made_up
+from typer.testing import CliRunner
+
+from avlab.commands.cli import app
+from avlab.errors import is_ours
+from avlab.replay.trace import write_trace
+
+QUICK = ("--repeats", "2", "--concurrency", "2,64", "--arms", "none,fixed:2,adaptive")
+
+
+def answer(*arguments):
+    return CliRunner().invoke(app, ["replay", *arguments])
+
+
+@pytest.fixture
+def trace(tmp_path):
+    path = tmp_path / "own.parquet"
+    write_trace(made_up(texts=12), path)
+    return str(path)
+
+
+def test_a_frontier_says_what_it_emulates_and_what_is_best(trace):
+    shown = answer("frontier", "--trace", trace, *QUICK)
+    assert shown.exit_code == 0, shown.output
+    for word in (
+        "emulated: B300 × 4",
+        "adaptive",
+        "fixed:2",
+        "95 % interval by text",
+        "Source of the costs: vLLM blog",
+    ):
+        assert word in " ".join(shown.output.split())
+    plain = json.loads(answer("frontier", "--trace", trace, *QUICK, "--json").stdout)
+    assert plain["emulated"].startswith("emulated: ") and plain["trace"]["K"] == 3
+    assert [(c["arm"], c["load"]) for c in plain["cells"]] == [
+        (arm, load) for load in (2, 64) for arm in ("none", "fixed:2", "adaptive")
+    ]
+    assert {each["fixed"] for each in plain["over_best_fixed"]} <= {"none", "fixed:2"}
+    assert plain["plan"][0]["tokens_per_s"] == pytest.approx(
+        max(sum(c["tokens_per_s"]) / 2 for c in plain["cells"] if c["load"] == 2)
+    )
+
+
+def test_the_same_command_gives_the_same_numbers(trace):
+    one, two = (answer("frontier", "--trace", trace, *QUICK, "--json").stdout for _ in range(2))
+    assert one == two
+
+
+def test_what_ships_is_listed():
+    machines, traces = (
+        json.loads(answer("machines", "--json").stdout),
+        json.loads(answer("traces", "--json").stdout),
+    )
+    assert machines["b300-deepseek-v4-flash-tp4"]["gpus"] == 4 and traces["reasoning"]["temperature"] == 0.6
+    assert (
+        "B300 × 4" in answer("machines").output and "temperature 0.6, top-p 0.95" in answer("traces").output
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--machine", "tpu"), "There is no machine 'tpu'"),
+        (("--trace", "nothing"), "There is no trace 'nothing'"),
+        (("--trace", "missing.parquet"), "cannot be read"),
+        (("--concurrency", "4,x"), "concurrency needs whole numbers"),
+        (("--concurrency", "1000"), "serves 1 to 256 requests at once, not 1000"),
+        (("--arms", "fixed:9"), "asks for 9 draft tokens"),
+        (("--arms", "sometimes"), "there is no policy 'sometimes'"),
+    ],
+)
+def test_what_cannot_be_replayed_is_one_sentence(trace, options, sentence):
+    given = ["--trace", trace, *QUICK]
+    if options[0] in given:
+        given[given.index(options[0]) + 1] = options[1]
+        options = ()
+    refused = answer("frontier", *given, *options)
+    assert refused.exit_code and is_ours(refused.exception) and sentence in str(refused.exception)
+
+
+def test_a_recording_is_of_texts_that_can_be_and_overwrites_nothing(tmp_path):
+    there = tmp_path / "there.parquet"
+    there.write_bytes(b"kept")
+    assert "is there already" in str(answer("record", str(there)).exception) and there.read_bytes() == b"kept"
+    assert "give 1 to" in str(answer("record", str(tmp_path / "new.parquet"), "--texts", "0").exception)

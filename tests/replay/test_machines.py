@@ -1,0 +1,76 @@
+"""Machines: shipped tables are as published, policies decide by them as vLLM would, and bad files are sentences."""
+
+import numpy as np
+import pytest
+
+from avlab.machines import FOLDER, MachineError, known, machine, read
+
+B300, H100 = "b300-deepseek-v4-flash-tp4", "h100-llama-3.1-8b-eagle3"
+
+
+def test_costs_are_as_published():
+    b300, h100 = machine(B300, 7), machine(H100, 7)
+    assert b300.milliseconds(64, 7, 160) == (2.274, 11.3, 0.0)
+    assert b300.milliseconds(64, 3, 176)[:2] == (2.274, 10.41)  # a parallel drafter, and not monotone
+    assert b300.milliseconds(64, 0, 64)[0] == 0.0
+    assert b300.milliseconds(1, 7, 65)[1] == 8.21  # padded to 72
+    assert b300.milliseconds(1, 7, 1024)[1] == 20.63 and b300.milliseconds(1, 7, 1025)[1] > 100
+    draft, verify, rest = h100.milliseconds(10, 5, 60, cached=1000)
+    assert draft == pytest.approx(2.135 + 8.41e-4 * 50 + 2.38e-3)
+    assert verify == pytest.approx(5.886 + 2.101e-2 * 60 + 3.926e-2)
+    assert rest == 1.207
+
+
+@pytest.mark.parametrize("name", known())
+def test_every_machine_says_where_it_is_from(name):
+    about = read(FOLDER / f"{name}.toml")
+    assert about.source and about.licence and about.trust and about.gpu in about.title
+    table = machine(name, 7).table()
+    assert (np.diff(table.verify) >= 0).all() and (np.diff(table.draft, axis=0) >= 0).all()
+    assert table.draft.shape == (about.most_requests + 1, 8)
+
+
+def test_a_jagged_and_a_flat_table_are_said_to_be_so(tmp_path):
+    text = (FOLDER / f"{B300}.toml").read_text(encoding="utf-8")
+    flat, jagged = tmp_path / "flat.toml", tmp_path / "jagged.toml"
+    flat.write_text(
+        text[: text.index("[verify]")] + "[verify]\nsamples = [[1, 5.0], [1024, 5.0]]\n", encoding="utf-8"
+    )
+    jagged.write_text(
+        text[: text.index("[verify]")] + "[verify]\nsamples = [[1, 9.0], [64, 5.0], [1024, 12.0]]\n",
+        encoding="utf-8",
+    )
+    assert "costs the same" in " ".join(machine(str(flat), 7).notes)
+    assert "not monotone" in " ".join(machine(str(jagged), 7).notes)
+
+
+WRONG = {
+    "text for a number": ("most_requests = 256", 'most_requests = "many"'),
+    "a negative cost": ("[1, 5.11]", "[1, -5.11]"),
+    "nan": ("[1, 5.11]", "[1, nan]"),
+    "a size beyond all bounds": ("[1, 5.11]", "[9999999999, 5.11]"),
+    "a hole": ("[1, 5.11]", "[1]"),
+    "an unknown line": ("gpus = 4", "gpus = 4\nprice = 3"),
+    "no source": ("source =", "sauce ="),
+    "no TOML": ("gpus = 4", "gpus = = 4"),
+}
+
+
+@pytest.mark.parametrize("change", WRONG.values(), ids=WRONG)
+def test_a_file_that_is_no_machine_is_one_sentence(tmp_path, change):
+    path = tmp_path / "machine.toml"
+    path.write_text((FOLDER / f"{B300}.toml").read_text(encoding="utf-8").replace(*change), encoding="utf-8")
+    with pytest.raises(MachineError) as refused:
+        machine(str(path), 7)
+    assert str(refused.value).endswith(".") and str(refused.value).count("\n") <= 1
+
+
+def test_names_and_sizes_that_cannot_be(tmp_path):
+    with pytest.raises(MachineError, match="known are"):
+        machine("tpu", 7)
+    with pytest.raises(MachineError, match="cannot be read"):
+        machine(str(tmp_path / "none.toml"), 7)
+    huge = tmp_path / "huge.toml"
+    huge.write_text("a = 1\n" * 500_000)
+    with pytest.raises(MachineError, match="small"):
+        machine(str(huge), 7)

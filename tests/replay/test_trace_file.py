@@ -1,0 +1,110 @@
+"""A trace's file: what is written is read, and what cannot be is one sentence."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from traces import made_up
+
+from avlab.replay.trace import Trace, TraceError, read_trace, write_trace
+from avlab.replay.traces import known, trace_named
+
+
+@pytest.mark.parametrize("behind", [True, False])
+def test_what_is_written_is_read(tmp_path, behind):
+    trace, path = made_up(behind=behind), tmp_path / "trace.parquet"
+    write_trace(trace, path)
+    found = read_trace(path)
+    assert found.about == trace.about
+    for name in Trace.__slots__[1:]:
+        here, there = getattr(trace, name), getattr(found, name)
+        assert (here is None) == (there is None), name
+        if here is not None:
+            np.testing.assert_array_equal(here, there, err_msg=name)
+
+
+def changed(tmp_path, about=None, **columns):
+    """A trace's file with some of it replaced."""
+    path = tmp_path / "trace.parquet"
+    write_trace(made_up(), path)
+    table = pq.read_table(path)
+    for name, value in columns.items():
+        table = (
+            table.drop_columns(name)
+            if value is None
+            else table.set_column(table.column_names.index(name), name, value(table[name]))
+        )
+    if about is not None:
+        plain = json.loads(table.schema.metadata[b"avlab"]) | about
+        table = table.replace_schema_metadata({"avlab": json.dumps(plain)})
+    pq.write_table(table, path)
+    return path
+
+
+WRONG = {
+    "another version": {"about": {"version": 9}},
+    "another K": {"about": {"K": 5}},
+    "no K at all": {"about": {"K": 0}},
+    "other features": {"about": {"features": ["a", "b"]}},
+    "no accepted": {"accepted": None},
+    "too many accepted": {"accepted": lambda c: pa.array(np.full(len(c), 3, np.int8))},
+    "negative accepted": {"accepted": lambda c: pa.array(np.full(len(c), -1, np.int8))},
+    "anchors out of order": {"position": lambda c: pa.array(c.to_numpy()[::-1])},
+    "texts out of order": {"text": lambda c: pa.array(c.to_numpy()[::-1])},
+    "no prompt": {"prompt_tokens": lambda c: pa.array(np.zeros(len(c), np.int32))},
+    "a limit below the text": {"limit": lambda c: pa.array(np.ones(len(c), np.int32))},
+    "text for numbers": {"accepted": lambda c: pa.array(["x"] * len(c))},
+    "chances above one": {
+        "acceptance": lambda c: pa.FixedSizeListArray.from_arrays(
+            pa.array(np.full(3 * len(c), 2, np.float16)), 3
+        )
+    },
+}
+
+
+@pytest.mark.parametrize("case", WRONG.values(), ids=WRONG)
+def test_a_file_that_does_not_fit_is_one_sentence(tmp_path, case):
+    with pytest.raises(TraceError) as refused:
+        read_trace(changed(tmp_path, **case))
+    assert str(refused.value).endswith(".") and "\n" not in str(refused.value)
+
+
+def test_bytes_that_are_no_trace_are_one_sentence(tmp_path):
+    path = tmp_path / "trace.parquet"
+    with pytest.raises(TraceError, match="cannot be read"):
+        read_trace(path)
+    for damaged in (b"", b"PAR1", b"\0" * 5000):
+        path.write_bytes(damaged)
+        with pytest.raises(TraceError):
+            read_trace(path)
+    path.unlink()
+    write_trace(made_up(), path)
+    with pytest.raises(TraceError, match="is there already"):
+        write_trace(made_up(), path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(TraceError):
+        read_trace(path)
+    for place in range(
+        40, len(whole), len(whole) // 40
+    ):  # whatever byte is hit, it is an answer or a sentence
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
+        try:
+            read_trace(path)
+        except TraceError as refused:
+            assert str(refused)
+
+
+def test_the_shipped_traces_are_whole_and_small():
+    assert "reasoning" in known()
+    for name in known():
+        trace = trace_named(name)
+        assert trace.anchors >= 20_000 and trace.about.K == 7
+        assert trace.tokens_per_step() == pytest.approx(1 + np.mean(trace.accepted))
+        # accepted by coins whose chance was recorded
+        first = np.nanmean(trace.acceptance[:, 0])
+        assert (trace.accepted > 0).mean() == pytest.approx(first, abs=4 * 0.5 / np.sqrt(trace.anchors))
+    with pytest.raises(TraceError, match="known are"):
+        trace_named("nothing")
