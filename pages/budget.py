@@ -34,7 +34,7 @@ def objective() -> None:
         )  # fmt: skip
     with right:
         chart(
-            budget.budgets(feed.steps), "budgets", "Over the run",
+            budget.budgets(feed.steps), "budgets", "Draft tokens over the run",
             "Grey minus blue: trimmed. Blue minus green: verified in vain. "
             + diagnosis.exploration(numbers.headline(feed.steps, feed.blocks)),
         )  # fmt: skip
@@ -58,7 +58,7 @@ def costs() -> None:
         chart(
             budget.draft_costs(profile, medians), "draft-cost", "Cost of drafting, by depth",
             "Paid before verification: it lowers the whole throughput curve and hardly moves its peak. `+depth` "
-            "chooses among depths; other policies always draft to one. Crosses: timed at start. Dots: this run.",
+            "chooses among depths; other policies always draft at one. Crosses: timed at start. Dots: this run.",
         )  # fmt: skip
     chart(
         budget.admitted_map(lengths), "admitted", "Admitted draft tokens, request by request",

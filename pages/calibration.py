@@ -109,7 +109,7 @@ def pooled(merged: Mapping[str, np.ndarray], over_time: Mapping[str, Any]) -> No
         )  # fmt: skip
     with right:
         chart(
-            calibration.over_time(over_time, measure, None), "over-time", "Over the run",
+            calibration.over_time(over_time, measure, None), "over-time", f"{calibration.axis(measure)} over the run",
             "One point every few seconds. A jump that falls back: traffic changed and the estimator adapted.",
         )  # fmt: skip
         chart(

@@ -63,7 +63,7 @@ def draw() -> None:
     if last > 0:
         labels = [f"refit {int(number)}" for number in learnt["number"]]
         newest = "the newest"
-        picked = st.select_slider("After", [*labels[:-1], newest], value=newest, key=f"moment-{arm}")
+        picked = st.select_slider("Estimate after", [*labels[:-1], newest], value=newest, key=f"moment-{arm}")
         chosen = last if picked == newest else labels.index(picked)
     raw = sums.of_source(rows, "raw", shown.K)
     chart(

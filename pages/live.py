@@ -71,7 +71,8 @@ def draw() -> None:
     with right:
         chart(
             live.acceptance(steps, feed.blocks), "acceptance", "Acceptance",
-            "Adaptive verification can lower the lowest line while throughput rises. Judge by tokens/s.",
+            "accepted / labelled is conditional acceptance. Adaptive verification can lower accepted / scheduled while "
+            "throughput rises: judge by tokens/s.",
         )  # fmt: skip
     where_time_goes(steps, feed.blocks, figure_numbers.saved(steps, verify))
     left, right = st.columns(2)

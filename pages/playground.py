@@ -13,7 +13,7 @@ ORDER = 70
 
 shown = page(
     TITLE,
-    "What does one step do to one request: which draft tokens are made, verified, kept, and by which chances?",
+    "What does one step do to one request: which draft tokens are made, verified and kept, with what probabilities?",
     without=sidebar.start_button,
 )
 lab = host.lab()

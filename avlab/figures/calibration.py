@@ -89,7 +89,7 @@ def by_position(sums: Mapping[str, np.ndarray], columns: int = 4) -> go.Figure:
     return figure
 
 
-def _axis(measure: str) -> str:
+def axis(measure: str) -> str:
     """A measure's name without what explains it, which is longer than an axis."""
     return MEASURES[measure].partition(" (mean")[0]
 
@@ -128,7 +128,7 @@ def over_time(
 
     windows: by source, the end of each window (s) and its sums [W, K, 128, 5].
     """
-    figure = frame(SECONDS, _axis(measure))
+    figure = frame(SECONDS, axis(measure))
     drawn = False
     for source, (time, sums) in windows.items():
         merged = sums.sum(axis=1) if position is None else sums[:, position]
@@ -156,7 +156,7 @@ def over_time(
 
 def measures_by_position(sums: Mapping[str, np.ndarray], measure: str) -> go.Figure:
     """One measure by position, by source. sums: by source, [K, 128, 5]."""
-    figure = frame("draft position", _axis(measure))
+    figure = frame("draft position", axis(measure))
     for source, values in sums.items():
         found = [getattr(scores(each), measure) for each in values]
         figure.add_trace(

@@ -30,7 +30,7 @@ class PageFile:
 @functools.cache
 def page_files(folder: Path) -> tuple[PageFile, ...]:
     """The pages in a folder, in the navigation's order; read once a process. Raises PageFileError."""
-    return tuple(sorted(_read(path) for path in folder.glob("*.py")))
+    return tuple(sorted(_read(path) for path in folder.glob("*.py") if path.stem != "__init__"))
 
 
 def _read(path: Path) -> PageFile:
