@@ -14,6 +14,11 @@ def number(value: float | None, digits: int = 3, unit: str = "") -> str:
     return f"{value:,.{digits}f}{unit and ' ' + unit}"
 
 
+def counted(count: float, noun: str) -> str:
+    """A number and what it counts: "1 step", "2.5 seconds", "1,000 rounds"."""
+    return f"{count:,.10g} {noun}{'s' if count != 1 else ''}"
+
+
 def share(value: float | None) -> str:
     """A share as a percentage."""
     return DASH if value is None or not math.isfinite(value) else f"{value:.1%}".replace("%", " %")

@@ -1,27 +1,19 @@
 """Processes: what a worker's threads are, and how a process and all that it started are ended for certain."""
 
 import contextlib
-import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import psutil
 
 from avlab.installation import IN_CHECKOUT, PROJECT, import_path
-from avlab.kinds import Config, other_python
-from avlab.vllm.serving_config import VllmConfig
-from avlab.wire.sockets import FOLDER_PREFIX, is_private
 
 LOG_LINES = 40
 RUN_VARIABLE = "AVLAB_RUN"  # marks a worker and all that it starts
-SAME_PROCESS_SECONDS = 2.0  # start times are read with the clock's own error; a pid is not reused so fast
 
 
 def usable_cores() -> int:
@@ -36,27 +28,34 @@ def usable_cores() -> int:
     return cores
 
 
-def worker_environment(config: Config, inherited: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment a worker starts with. OpenMP reads threads and waiting when it is loaded, so not later.
+def worker_environment(
+    threads: int | None,
+    spin: int,
+    other_environment: bool = False,
+    inherited: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """The environment variables a worker starts with. OpenMP reads threads and waiting when it is loaded, so not later.
 
-    Threads: the configuration's, else OMP_NUM_THREADS where it is set, else one a physical core. PYTHONPATH: so that a
-    worker runs this very code, from any folder and in another environment; an installed package is found without it.
+    threads: None for OMP_NUM_THREADS where it is set, else one a physical core. spin: GOMP_SPINCOUNT; 0 for threads
+    that sleep. other_environment: the worker's interpreter is not this one. inherited: else this process's variables.
+    PYTHONPATH: so that a worker runs this very code, from any folder and in another environment; an installed package
+    is found without it.
     """
     environment = dict(os.environ if inherited is None else inherited)
     set_outside = environment.get("OMP_NUM_THREADS", "")
-    threads = config.threads or (int(set_outside) if set_outside.isdigit() else 0) or usable_cores()
+    number = threads or (int(set_outside) if set_outside.isdigit() else 0) or usable_cores()
     environment.update(
-        OMP_NUM_THREADS=str(threads),
-        MKL_NUM_THREADS=str(threads),
-        GOMP_SPINCOUNT=str(config.spin),
+        OMP_NUM_THREADS=str(number),
+        MKL_NUM_THREADS=str(number),
+        GOMP_SPINCOUNT=str(spin),
         TOKENIZERS_PARALLELISM="false",
         PYTHONUNBUFFERED="1",
     )
-    if IN_CHECKOUT or (isinstance(config, VllmConfig) and other_python()):
+    if IN_CHECKOUT or other_environment:
         paths = [str(import_path()), environment.get("PYTHONPATH", "")]
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     environment.pop("OMP_WAIT_POLICY", None)
-    if config.spin == 0:
+    if spin == 0:
         environment["OMP_WAIT_POLICY"] = "PASSIVE"
     return environment
 
@@ -74,55 +73,6 @@ def start_child(module: str, environment: Mapping[str, str], log: Path) -> subpr
             env=environment,
             start_new_session=True,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Trace:
-    """A worker as written beside the database, so that the next lab finds one that outlived its own."""
-
-    pid: int
-    created: float  # seconds since the epoch
-    run: str
-    folder: str
-
-    @classmethod
-    def of(cls, pid: int, run: str, folder: Path) -> "Trace":
-        try:
-            created = psutil.Process(pid).create_time()
-        except psutil.Error:
-            created = time.time()
-        return cls(pid, created, run, str(folder))
-
-    def write(self, path: Path) -> None:
-        """Write it whole or not at all. Raises OSError, with the file's name."""
-        temporary = path.with_name(path.name + ".new")
-        try:
-            temporary.write_text(json.dumps(asdict(self)))
-            temporary.replace(path)
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
-            raise OSError(error.errno, error.strerror, str(path)) from None
-
-    @classmethod
-    def read(cls, path: Path) -> "Trace | None":
-        """The trace in a file; None when there is none or it cannot be read."""
-        try:
-            values = json.loads(path.read_text())
-            return cls(
-                int(values["pid"]), float(values["created"]), str(values["run"]), str(values["folder"])
-            )
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
-
-    def process(self) -> psutil.Process | None:
-        """The process if it is still the one that was written down."""
-        try:
-            process = psutil.Process(self.pid)
-            same = abs(process.create_time() - self.created) < SAME_PROCESS_SECONDS
-            return process if same and process.status() != psutil.STATUS_ZOMBIE else None
-        except psutil.Error:
-            return None
 
 
 def members(pid: int) -> list[psutil.Process]:
@@ -165,13 +115,6 @@ def sweep(pid: int, known: list[psutil.Process]) -> None:
         psutil.wait_procs(left, timeout=2)
 
 
-def _serves(process: psutil.Process, run: str) -> bool:
-    try:
-        return process.environ().get(RUN_VARIABLE) == run
-    except psutil.Error:
-        return False
-
-
 def end_children() -> None:
     """Kill everything that this process has started, and what its dead children have left in the session that it leads;
     for a worker about to end.
@@ -192,28 +135,6 @@ def _lives(process: psutil.Process) -> bool:
         return process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
         return False
-
-
-def recover(trace_file: Path) -> str | None:
-    """End the worker that an earlier lab left behind, if it still runs; the run it served, or None.
-
-    Only for the owner of the database: then no other lab can be using that worker.
-    """
-    trace = Trace.read(trace_file)
-    if trace is None:
-        return None
-    process = trace.process()
-    if process is not None:
-        end_tree(trace.pid)
-    else:  # what it started may have outlived it, and has its run in the environment
-        left = [each for each in members(trace.pid) if _serves(each, trace.run)]
-        if left:
-            sweep(trace.pid, left)
-    folder = Path(trace.folder)
-    if folder.name.startswith(FOLDER_PREFIX) and is_private(folder):
-        shutil.rmtree(folder, ignore_errors=True)
-    trace_file.unlink(missing_ok=True)
-    return trace.run if process is not None else None
 
 
 def tail(log: Path) -> list[str]:

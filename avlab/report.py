@@ -18,7 +18,6 @@ from avlab.experiments.words import (
     RATIO,
     adjustment,
     blocks_of,
-    counted,
     errors_together,
     requests,
     rounds,
@@ -26,7 +25,7 @@ from avlab.experiments.words import (
 )
 from avlab.figures import ab, calibration, frontier, live, numbers, sums
 from avlab.files import write_new
-from avlab.formats import moment
+from avlab.formats import counted, moment
 from avlab.store import queries
 from avlab.store.feeds import Feed
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import psutil
 
+from avlab.about import processor
 from avlab.bench.base import Measure, Outcome
 from avlab.installation import PROJECT
-from avlab.workers.about import processor
 
 MEASURED = (
     "engine",

@@ -55,7 +55,7 @@ def _finite(value: float | None) -> float | None:
 
 def machine_facts() -> dict:
     """What this process ran on, as a run records it, with what the processor has for bfloat16."""
-    from avlab.workers.about import code_version
+    from avlab.about import code_version
     from avlab.workers.reference import machine
 
     built = sys.modules.get("avlab.bench.lab")

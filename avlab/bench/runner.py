@@ -60,7 +60,7 @@ def run(measures: list[Measure], quick: bool, fresh: bool, config: RunConfig) ->
 
     The full form gives every measure a process of its own; the quick one shares a process between them.
     """
-    environment, plain = worker_environment(config), config.model_dump(mode="json")
+    environment, plain = worker_environment(config.threads, config.spin), config.model_dump(mode="json")
     costs = FOLDER / f"costs-{key_of(None, plain, environment, quick)}.json"
     if fresh:
         costs.unlink(missing_ok=True)

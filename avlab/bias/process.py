@@ -46,7 +46,8 @@ class AskedProcess:
         self.error = ""
         self.done = threading.Event()
         self._log = Path(tempfile.mkstemp(prefix="avlab-audit-", suffix=".log")[1])
-        self._process = start_child("avlab.bias.audit", worker_environment(config) | KEEPS_MEMORY, self._log)
+        environment = worker_environment(config.threads, config.spin) | KEEPS_MEMORY
+        self._process = start_child("avlab.bias.audit", environment, self._log)
         order |= {"task": task, "config": config.model_dump(mode="json")}
         assert self._process.stdin
         with contextlib.suppress(OSError):

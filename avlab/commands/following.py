@@ -92,7 +92,7 @@ def opened(config: Config, plan: Experiment | None = None) -> Iterator[ServedRun
     def here() -> "Lab | Remote":
         return Lab(config.database, takes_others_runs=False)
 
-    found = open_or_ask(config.database, here, lambda: Remote(config, plan))
+    found = open_or_ask(config.database, here, lambda: Remote(config, terminal.errors().print, plan))
     if isinstance(found, Remote):
         yield found
         return

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from avlab.experiments.answers import Objective, Point
 from avlab.experiments.plan import LEAST_REPEATS
 from avlab.experiments.slo import AS_MEASURED, UNMEASURED
-from avlab.experiments.words import counted, requests
+from avlab.experiments.words import requests
+from avlab.formats import counted
 
 
 def sentences(found: Sequence[Point], slo: Objective | None = None, beyond: int = 0) -> list[str]:

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from avlab.config import ConfigError, RunConfig
 from avlab.experiments.statistics import least_rounds
-from avlab.experiments.words import counted
+from avlab.formats import counted
 from avlab.policies.arm import PolicyError, arm_of, labels, load_of, unlabelled
 from avlab.vllm.serving_config import VllmConfig
 from avlab.wire.commands import Experiment

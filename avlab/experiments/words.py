@@ -6,6 +6,7 @@ from avlab.experiments.answers import (
     Standing,
 )
 from avlab.experiments.statistics import ALPHA, least_rounds
+from avlab.formats import counted
 from avlab.wire.commands import Experiment
 
 LEDGER = {  # titles of what the ledger holds per 1,000 output tokens
@@ -175,11 +176,6 @@ def until(answer: ABAnswer) -> str:
     last = max(counted, key=lambda result: result.rounds_to_2_percent or 0)
     said = "The ratio" if len(counted) == 1 else "Every ratio"
     return f"{said} is known to ± 2 % after about {_rounds_and_time(last)}."
-
-
-def counted(count: float, noun: str) -> str:
-    """A number and what it counts: "1 step", "2.5 seconds", "1,000 rounds"."""
-    return f"{count:,.10g} {noun}{'s' if count != 1 else ''}"
 
 
 def requests(count: int) -> str:

@@ -1,9 +1,9 @@
 """A run in the lab that holds the database, followed from another process to its end, and to that of the lab."""
 
 import contextlib
+from collections.abc import Callable
 from typing import Any
 
-from avlab.commands import terminal
 from avlab.config import default_database
 from avlab.errors import is_ours
 from avlab.experiments.answers import ABAnswer, FrontierAnswer, Objective
@@ -18,17 +18,18 @@ LOST = (OwnerSilent, OwnerClosed)
 
 
 class Remote:
-    """A run in the lab that holds the database, asked through its socket. plan: of the A/B that it is for.
+    """A run in the lab that holds the database, asked through its socket. plan: of the A/B that it is for. say: shows
+    a sentence to the user.
 
     Where that lab ends, what it has recorded is read from the file, or asked of whoever holds that then.
     """
 
-    def __init__(self, config: Config, plan: Any = None):
+    def __init__(self, config: Config, say: Callable[[str], None], plan: Any = None):
         from msgspec import to_builtins
 
         from avlab.lab.tally import Tally
 
-        self.database = config.database
+        self.database, self._say = config.database, say
         more = {} if plan is None else {"experiment": to_builtins(plan)}
         self.run = owner.ask(
             self.database, "run", config=config.model_dump(mode="json"), kind=config.kind, **more
@@ -90,9 +91,7 @@ class Remote:
 
     def _left(self) -> dict[str, Any] | None:
         """The last progress of a run whose lab is gone; None where the run is served all the same."""
-        terminal.errors().print(
-            "The lab that serves this run does not answer: looking for what it has recorded."
-        )
+        self._say("The lab that serves this run does not answer: looking for what it has recorded.")
         show = f"`avlab show {self.run}{self._where()}`"
         tally, state, sentence = self._tally, "failed", ""
         try:

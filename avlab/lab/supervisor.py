@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import threading
 import time
 import traceback
@@ -18,7 +19,8 @@ from avlab.config import RunConfig
 from avlab.errors import CLOSED, FULL, cause, not_written, remedy
 from avlab.kinds import Config, command_of
 from avlab.lab.inbox import Inbox, Recorder
-from avlab.processes import RUN_VARIABLE, Trace, end_tree, members, recover, sweep, tail, worker_environment
+from avlab.lab.leftover import Trace, recover
+from avlab.processes import RUN_VARIABLE, end_tree, members, sweep, tail, worker_environment
 from avlab.wire import commands, frames
 from avlab.wire.sockets import endpoint, private_folder
 from avlab.workers.entry import COULD_NOT_START
@@ -156,13 +158,15 @@ class _Worker:
             raise
         order = {"run": run, "address": endpoint(self._folder), "lab": os.getpid()}
         try:
+            other = command[0] != sys.executable
+            environment = worker_environment(config.threads, config.spin, other)
             with (self._folder / "worker.log").open("wb") as log:
                 self._process = subprocess.Popen(
                     command,
                     stdin=subprocess.PIPE,
                     stdout=log,
                     stderr=log,
-                    env=worker_environment(config) | {RUN_VARIABLE: run},
+                    env=environment | {RUN_VARIABLE: run},
                     start_new_session=True,
                 )
             Trace.of(self._process.pid, run, self._folder).write(trace)

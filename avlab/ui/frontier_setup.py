@@ -4,7 +4,7 @@ import streamlit as st
 
 from avlab.experiments.frontier_plan import make_frontier
 from avlab.experiments.plan import FRONTIER_ARMS, FRONTIER_LOADS
-from avlab.experiments.words import counted
+from avlab.formats import counted
 from avlab.store import queries
 from avlab.ui import host, settings, shown
 from avlab.ui.ab_setup import MOST_LEARNING, MOST_REQUESTS, base_config, draft_positions, say_notes

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import streamlit as st
 
-from avlab.experiments.words import counted
+from avlab.formats import counted
 from avlab.ui.refusals import refusals
 from avlab.ui.typed import Fields
 from avlab.vllm import SERVED

@@ -7,10 +7,12 @@ worker extension and is in development mode, a `Step` is a step of its engine, a
 
 import os
 import platform
+import threading
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
+from avlab.about import code_version
 from avlab.vllm import VllmError
 from avlab.vllm.attach_config import AttachConfig
 from avlab.vllm.drained import NO_LENGTH, Drained
@@ -20,8 +22,6 @@ from avlab.vllm.metrics import Counters, Engine, MetricsError, Reading, between,
 from avlab.vllm.server import Server, ServerError
 from avlab.vllm.unknown import cannot_know
 from avlab.wire import commands, frames
-from avlab.workers.about import code_version
-from avlab.workers.entry import Order
 
 ARM = "watched"
 WORKLOAD = "its users' requests"
@@ -30,6 +30,35 @@ NOT_TOLD = "not told"
 
 class AttachError(VllmError):
     """The server cannot be watched, or not any more. The message is one sentence."""
+
+
+class Outbox(Protocol):
+    """Where frames go, and commands come from. lost: why the lab cannot be reached any more, else ""."""
+
+    lost: str
+
+    def put(self, frame: frames.Frame) -> None: ...
+    def commands(self) -> Sequence[commands.Command]: ...
+    def wait(self, seconds: float) -> None: ...
+
+
+class Order(Protocol):
+    """What a watch asks of the worker that it runs in: `avlab.workers.entry.Order`.
+
+    config: an AttachConfig. state and step are what heartbeats say. clock: seconds since the run began.
+    """
+
+    config: Any
+    state: str
+    step: int
+
+    @property
+    def outbox(self) -> Outbox: ...
+    @property
+    def asked_to_stop(self) -> threading.Event: ...
+    def clock(self) -> float: ...
+    def progress(self, doing: str, done: int, total: int) -> None: ...
+    def event(self, level: str, kind: str, text: str) -> None: ...
 
 
 class Watch:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from avlab.experiments.words import rounds
+from avlab.formats import counted
 from avlab.policies.arm import Arm, PolicyError, load_of, unlabelled
 from avlab.wire import commands, frames
 from avlab.workloads import open_workload
@@ -91,7 +91,8 @@ class Conductor:
         if self.kept < self.plan.rounds:
             self._say(
                 "warning",
-                f"The A/B ended after {self.kept} of {rounds(self.plan.rounds)}; an unfinished round does not count.",
+                f"The A/B ended after {self.kept} of {counted(self.plan.rounds, 'round')}; an unfinished round does "
+                "not count.",
             )
 
     # ---- the schedule --------------------------------------------------------------------------------------
@@ -128,7 +129,7 @@ class Conductor:
             self._put(frames.RoundDone(self.number, not reason, reason, self._clock(), self._step()))
             self.kept += not reason
             self.number += 1
-        self._say("info", f"The A/B is complete: {rounds(self.kept)} of {len(plan.arms)} arms.")
+        self._say("info", f"The A/B is complete: {counted(self.kept, 'round')} of {len(plan.arms)} arms.")
         self.server.stop_reason = "done"
 
     def _learn(self) -> Steps:

@@ -11,9 +11,9 @@ from typing import Any
 
 import psutil
 
+from avlab.about import code_version, installed, processor
 from avlab.engine.fetch import target_folder
 from avlab.wire import frames
-from avlab.workers.about import code_version, installed, processor
 from avlab.workers.entry import Order, work
 from avlab.workers.serving import Server, open_traffic
 

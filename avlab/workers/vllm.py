@@ -14,13 +14,13 @@ from typing import Any
 
 import psutil
 
+from avlab.about import code_version, processor
 from avlab.vllm.doctor.look import installed_version
 from avlab.vllm.engine import VllmEngine, VllmText
 from avlab.vllm.instance import EngineError
 from avlab.vllm.reporting import VllmReporter
 from avlab.vllm.serving_config import VllmConfig
 from avlab.wire import frames
-from avlab.workers.about import code_version, processor
 from avlab.workers.entry import Order, Stopped, work
 from avlab.workers.serving import Server, open_traffic
 

@@ -374,7 +374,7 @@ def test_the_comparison_serves_both_engines_in_every_case(tiny, monkeypatch):
 
 @pytest.mark.slow
 def test_a_process_takes_measures_and_says_why_it_cannot_take_one(tiny, tmp_path):
-    child, seen = Child(worker_environment(tiny.config), tmp_path / "log"), []
+    child, seen = Child(worker_environment(tiny.config.threads, tiny.config.spin), tmp_path / "log"), []
     order = {"measure": "decode-step", "quick": True, "folder": str(tmp_path), "costs": str(tiny.costs)}
 
     def take(config, limit=120):

@@ -16,8 +16,8 @@ from avlab.config import RunConfig
 from avlab.errors import cause, not_written
 from avlab.files import FileError
 from avlab.lab.lab import Lab
+from avlab.lab.leftover import Trace
 from avlab.lab.supervisor import Supervisor, WorkerError
-from avlab.processes import Trace
 from avlab.report import write_report
 from avlab.store import export, queries
 from avlab.store.database import Database, connect_reader

@@ -123,7 +123,8 @@ def test_a_lab_that_was_only_silent_for_a_while_is_followed_on(path, monkeypatch
         until(lambda: lab.supervisor.status().state == "serving")
         remote = object.__new__(guest.Remote)
         remote.database, remote.run, remote._end, remote._tally = str(path), run, None, {"policy": "adaptive"}
-        asked, real = [], ask
+        asked, said, real = [], [], ask
+        remote._say = said.append
 
         def silent_at_first(database, what, **more):
             asked.append(what)
@@ -133,6 +134,7 @@ def test_a_lab_that_was_only_silent_for_a_while_is_followed_on(path, monkeypatch
 
         monkeypatch.setattr(guest.owner, "ask", silent_at_first)
         assert remote.progress()["status"]["state"] == "serving"
+        assert said == ["The lab that serves this run does not answer: looking for what it has recorded."]
         lab.stop()
 
 

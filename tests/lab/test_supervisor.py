@@ -16,8 +16,9 @@ from places import SUPPORT
 from avlab.config import SPIN, RunConfig
 from avlab.lab import supervisor as module
 from avlab.lab.lab import Lab
+from avlab.lab.leftover import Trace
 from avlab.lab.supervisor import Supervisor, WorkerError
-from avlab.processes import Trace, members, usable_cores, worker_environment
+from avlab.processes import members, usable_cores, worker_environment
 from avlab.store import queries
 from avlab.store.database import Database, connect_reader
 from avlab.store.ids import new_run_id
@@ -366,11 +367,11 @@ def test_threads_and_spinning_are_chosen_before_the_worker_starts(lab):
     machine = next(frame.machine for frame in lab.frames if isinstance(frame, fr.Hello))
     assert machine == {"OMP_NUM_THREADS": "3", "GOMP_SPINCOUNT": "77", "OMP_WAIT_POLICY": None}
     clean = {"OMP_WAIT_POLICY": "ACTIVE"}
-    plain = worker_environment(RunConfig.make(), clean)
+    plain = worker_environment(None, SPIN, inherited=clean)
     assert plain["OMP_NUM_THREADS"] == str(usable_cores()) and plain["GOMP_SPINCOUNT"] == str(SPIN)
     assert "OMP_WAIT_POLICY" not in plain
-    assert worker_environment(RunConfig.make(spin=0), clean)["OMP_WAIT_POLICY"] == "PASSIVE"
-    assert worker_environment(RunConfig.make(), {"OMP_NUM_THREADS": "5"})["OMP_NUM_THREADS"] == "5"
+    assert worker_environment(None, 0, inherited=clean)["OMP_WAIT_POLICY"] == "PASSIVE"
+    assert worker_environment(None, SPIN, inherited={"OMP_NUM_THREADS": "5"})["OMP_NUM_THREADS"] == "5"
 
 
 def test_the_supervisor_needs_no_torch():
