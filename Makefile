@@ -40,6 +40,7 @@ check: setup-dev      ## format, lint, types, who imports whom, and the fast tes
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy avlab
+	$(BIN)/lint-imports
 	$(PYTEST) -m "not long and not slow and not model and not browser and not vllm" $(PARALLEL) $(ARGS)
 
 soak: setup-dev fetch ## an hour live with three browsers: the dashboard's memory, log, charts. SOAK_SECONDS=600 is shorter
