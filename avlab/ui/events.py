@@ -6,6 +6,7 @@ from avlab import formats
 
 ROWS = 50
 ICONS = {"info": "", "warning": ":material/warning: ", "error": ":red[:material/error:] "}
+ENDS = {"done": "The run finished.", "stopped": "The run was stopped."}  # reasons, as the worker names them
 
 
 def events_table(events: list[dict]) -> None:
@@ -17,7 +18,7 @@ def events_table(events: list[dict]) -> None:
     shown = [event for event in reversed(events) if event["kind"] != "log"][:ROWS]
     with st.container(height=270, border=False):
         for event in shown:
-            text = (event["text"] or event["kind"]).replace("$", "\\$")
+            text = (ENDS.get(event["text"], event["text"]) or event["kind"]).replace("$", "\\$")
             when = formats.seconds(event["time"])
             st.markdown(
                 f"{'' if when == formats.DASH else f'`{when}` '}{ICONS.get(event['level'], '')}{text}"
