@@ -15,7 +15,7 @@ from avlab.policies.arm import Arm
 from avlab.policies.fixed import NONE
 from avlab.speculation.regression import Coefficients
 from avlab.workers.building import build_settings
-from avlab.workers.serving import request_seed
+from avlab.workers.intake import request_seed
 from avlab.workloads import Moment, open_workload
 
 Prompt = tuple[list[int], str]  # tokens, kind

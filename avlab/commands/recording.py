@@ -87,7 +87,7 @@ def _trace(config: RunConfig, count: int, progress: Callable[[str, int, int], No
 def _requests(config: RunConfig, count: int, text: "Text") -> "Iterator[Request]":
     """The first prompts of the workload, with the run's sampling: a trace has one."""
     from avlab.engine.request import Request
-    from avlab.workers.serving import request_seed
+    from avlab.workers.intake import request_seed
 
     workload = open_workload(
         config.workload, f"closed:{count}", seed=config.seed, max_new_tokens=config.max_new_tokens

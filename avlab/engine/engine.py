@@ -12,10 +12,11 @@ from avlab.engine.cache import KVCache
 from avlab.engine.drafters.base import Drafter, DraftInput
 from avlab.engine.drafts import Drafts
 from avlab.engine.plan import StepPlan, plan_step
-from avlab.engine.report import Observer, Slots, StepReport, Stopwatch
+from avlab.engine.report import Observer, Slots, StepReport
 from avlab.engine.request import Finished, Request, Sequence, check
 from avlab.engine.sampler import LogitRows, speculative_sample
-from avlab.engine.served import ServedEngine
+from avlab.engine.served import InProcessEngine
+from avlab.engine.stopwatch import Stopwatch
 from avlab.engine.target import ServedTarget
 from avlab.policies.arm import Arm
 from avlab.policies.base import Policy, PolicyContext, make_policy
@@ -53,7 +54,7 @@ class EngineConfig:
         return self.batched_tokens(K) - self.max_num_seqs * (K + 1)
 
 
-class Engine(ServedEngine):
+class Engine(InProcessEngine):
     """Serves requests with one target, at most one drafter and one policy, which may be switched between two steps.
 
     uniforms: the source of every draw. observer: is handed each step's report with what the step sampled from; it may

@@ -1,19 +1,22 @@
-"""What a step says of itself: the report, its raw draft slots, and the stopwatch that fills its ledger."""
+"""What a step says of itself: the report, and its raw draft slots. No torch."""
 
-import time
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
-from avlab.engine.drafts import Drafts
 from avlab.engine.request import Finished, Request
-from avlab.engine.sampler import LogitRows
 from avlab.policies.base import Admission
 from avlab.speculation.estimates import Estimates
 from avlab.speculation.features import Features
 from avlab.speculation.regression import Refit
+
+if TYPE_CHECKING:  # importing these imports torch
+    from avlab.engine.drafts import Drafts
+    from avlab.engine.sampler import LogitRows
 
 PHASES = ("draft", "verify", "sample", "decide")
 
@@ -63,18 +66,4 @@ class StepReport:
 
 
 # Is handed a step's report, its drafts if it made any, and the rows of logits that it sampled from.
-Observer = Callable[[StepReport, Drafts | None, LogitRows], None]
-
-
-class Stopwatch:
-    """Adds the time since the last lap to a phase."""
-
-    def __init__(self, ms: dict[str, float], device: torch.device):
-        self.ms, self.device, self.last = ms, device, time.perf_counter()
-
-    def lap(self, phase: str) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-        now = time.perf_counter()
-        self.ms[phase] += (now - self.last) * 1e3
-        self.last = now
+Observer = Callable[[StepReport, "Drafts | None", "LogitRows"], None]

@@ -7,11 +7,11 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from avlab.engine.request import Finished, Request
+from avlab.engine.served import InProcessEngine
 from avlab.policies.arm import Arm
 from avlab.policies.wrappers import Frozen
 
 if TYPE_CHECKING:  # importing these imports torch
-    from avlab.engine.engine import Engine
     from avlab.engine.report import Observer, StepReport
 
 
@@ -22,7 +22,9 @@ class Solo:
     that cannot be.
     """
 
-    def __init__(self, engine: "Engine", request: Request, arm: Arm, observer: "Observer | None" = None):
+    def __init__(
+        self, engine: InProcessEngine, request: Request, arm: Arm, observer: "Observer | None" = None
+    ):
         self.engine, self.request = engine, request
         self._held = engine.sequences, engine.queue, engine.policy, engine.observer
         engine.sequences, engine.queue = [], deque()

@@ -2,6 +2,7 @@
 
 import datetime
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import jinja2
@@ -61,9 +62,9 @@ class Text:
         text = self.prompt(messages)
         return self.tokenizer.encode(text, add_special_tokens=not self.has_template).ids
 
-    def decode(self, tokens: list[int]) -> str:
+    def decode(self, tokens: Sequence[int]) -> str:
         """Tokens to text; special tokens are left out."""
-        return self.tokenizer.decode(tokens, skip_special_tokens=True)
+        return self.tokenizer.decode(list(tokens), skip_special_tokens=True)
 
     def piece(self, token: int) -> str:
         """One token as shown on its own: special tokens by name, half a character as the replacement sign."""

@@ -17,7 +17,6 @@ import numpy as np
 
 from avlab.engine.request import Finished, Request, RequestError, check
 from avlab.engine.request import Sequence as Served
-from avlab.engine.served import ServedEngine
 from avlab.policies.arm import Arm, PolicyError
 from avlab.processes import end_children
 from avlab.speculation.estimators.base import Estimator
@@ -56,7 +55,7 @@ class VllmPolicy:
     estimator: Estimator | None = None  # it is in vLLM's workers
 
 
-class VllmEngine(ServedEngine):
+class VllmEngine:
     """Serves requests with vLLM. Methods are called from one thread; `open` raises EngineError or NotInstalled."""
 
     uninterrupted = (
@@ -158,6 +157,14 @@ class VllmEngine(ServedEngine):
         if arm != self.policy.arm:
             self._check(arm)
         return self.policies.setdefault(str(arm), VllmPolicy(arm))
+
+    def adopt(self, policy: VllmPolicy) -> None:
+        """Make this the policy of its arm."""
+        self.policies[str(policy.arm)] = policy
+
+    def forget(self, arm: Arm) -> None:
+        """The next `policy_for` of this arm makes one anew."""
+        self.policies.pop(str(arm), None)
 
     def _begin_at(self, number: int) -> None:
         """What follows begins at this step of the worker's; its iterations so far may not all have been heard of."""

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 
 from avlab.policies.arm import Arm
+from avlab.speculation.regression import Coefficients
 from avlab.vllm.drained import Drained
 from avlab.vllm.engine import Report, VllmEngine
 from avlab.vllm.instance import EngineError, Iteration
@@ -53,6 +54,9 @@ class VllmReporter:
                 self._drained = Drained(self._put, began, self.K, engine.config.temperature)
                 begun = engine.instance.begun
                 self._drained.begin(engine.about, begun, self.name, self.block, engine.first_step)
+
+    def cold_start(self, coefficients: Coefficients, step: int) -> None:
+        """vLLM's own estimator begins in its worker, whose record tells it."""
 
     def take(self, report: Report, idle_ms: float) -> None:
         """Take a step; sends what is due."""

@@ -8,7 +8,7 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from avlab.config import RunConfig
 from avlab.errors import is_ours
@@ -25,15 +25,18 @@ class Stopped(Exception):
     """SIGTERM or a Stop came while the worker was still preparing."""
 
 
+Asked = TypeVar("Asked", covariant=True)
+
+
 @dataclass(slots=True)
-class Order:
+class Order(Generic[Asked]):
     """What the supervisor asked for, and what a worker needs to answer.
 
     state and step are what heartbeats say. asked_to_stop is set by SIGTERM.
     """
 
     run: str
-    config: Any  # of the worker's kind (`avlab/kinds.py`)
+    config: Asked  # of the worker's kind
     outbox: Outbox = field(init=False)
     began: float = field(default_factory=time.monotonic)
     state: str = "starting"
@@ -54,14 +57,14 @@ class Order:
         self.outbox.put(frames.Event(level, kind, text, self.clock(), self.step))
 
 
-def work(serve: Callable[[Order], str], kind: str = RunConfig.kind) -> int:
+def work(serve: Callable[[Order[Any]], str], kind: str = RunConfig.kind) -> int:
     """Run a worker: `serve` prepares, greets with Hello, serves and returns why it ended ("done", "stopped").
 
     An error before the greeting is written to the log, for the supervisor to show: one of ours as its
     sentence with exit code 2. An error after it becomes the run's Bye. Returns the exit code.
     """
     given = json.loads(sys.stdin.buffer.read())
-    order = Order(given["run"], make_config(given["config"], kind))
+    order: Order[Any] = Order(given["run"], make_config(given["config"], kind))
     outbox = order.outbox = Outbox(
         given["address"],
         given["run"],

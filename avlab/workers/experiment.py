@@ -9,17 +9,20 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Any
+from typing import Generic, Protocol
 
 import numpy as np
 
+from avlab.config import Traffic
+from avlab.engine.request import Sequence
+from avlab.engine.served import OfEngine, Report, ServedEngine
 from avlab.formats import counted
 from avlab.policies.arm import Arm, PolicyError, load_of, unlabelled
 from avlab.wire import commands, frames
+from avlab.workers.entry import Order
+from avlab.workers.intake import Intake
+from avlab.workers.reporter import Reporter
 from avlab.workloads import open_workload
-
-if TYPE_CHECKING:
-    from avlab.workers.serving import Server
 
 LEAST_STEPS = 3  # of a block whose length is in seconds
 MOST_WASHOUT = 2000  # steps until every prompt of a fresh block must have been computed
@@ -32,18 +35,41 @@ class _Disturbed(Exception):
     """Something happened within a round that its blocks must not be compared over."""
 
 
-class Conductor:
+class Serving(Protocol[Report, OfEngine]):
+    """What an A/B asks of the serving loop."""
+
+    stop_reason: str
+
+    @property
+    def order(self) -> Order[Traffic]: ...
+    @property
+    def config(self) -> Traffic: ...
+    @property
+    def engine(self) -> ServedEngine[Report, OfEngine]: ...
+    @property
+    def report(self) -> Reporter[Report]: ...
+    @property
+    def intake(self) -> Intake: ...
+
+    def begin_block(
+        self, arm: Arm, kind: str, round: int | None = None, taught: bool = True, name: str = ""
+    ) -> None:
+        """Serve the workload under this arm from the next step on."""
+        ...
+
+
+class Conductor(Generic[Report, OfEngine]):
     """Carries out one plan at the step boundaries of a server.
 
     Every arm owns its policy, and with it at most one estimator, which learns and counts its steps only while its arm
     serves. Raises PolicyError for an arm that this drafter cannot serve, and for a plan that cannot be carried out.
     """
 
-    def __init__(self, plan: commands.Experiment, server: Server):
+    def __init__(self, plan: commands.Experiment, server: Serving[Report, OfEngine]):
         self.plan, self.server, self.engine = plan, server, server.engine
         self.kept = self.number = 0  # rounds that count; the number of the round under way
-        self._finished: list[Any] = []  # sequences that ended within the block
-        self._policies: dict[str, Any] = {}
+        self._finished: list[Sequence] = []  # sequences that ended within the block
+        self._policies: dict[str, OfEngine] = {}
         if not {plan.baseline} < set(plan.arms) or len(set(plan.arms)) < len(plan.arms):
             raise PolicyError(
                 f"an A/B needs two or more arms, each once, and a baseline among them; got {plan.arms}."
@@ -62,7 +88,7 @@ class Conductor:
     def _adopt(self, label: str) -> None:
         """Make an arm's policy, as good as new."""
         arm = Arm.parse(unlabelled(label), self.server.report.K or None)
-        self.engine.policies.pop(str(arm), None)
+        self.engine.forget(arm)
         policy = self.engine.policy_for(arm)
         if policy.arm != arm:
             reason = "it has no confidence head"
@@ -73,7 +99,7 @@ class Conductor:
 
     # ---- called by the serving loop ------------------------------------------------------------------------
 
-    def after_step(self, report: Any) -> None:
+    def after_step(self, report: Report) -> None:
         """An engine step is over; sets up the next one, and the run's end behind the last. report.counted:
         whether it was a step of the block under way.
         """
@@ -168,7 +194,7 @@ class Conductor:
 
     def _begin(self, label: str, kind: str, round: int | None = None) -> None:
         policy = self._policies[label]
-        self.engine.policies[str(policy.arm)] = policy
+        self.engine.adopt(policy)
         self._finished = []
         self.server.begin_block(policy.arm, kind, round, name=label)
 
@@ -178,9 +204,9 @@ class Conductor:
     def _traffic(self, seed: int, load: int) -> None:
         """No requests; then `load` at a time, with the prompts and seeds that belong to `seed`, without end."""
         config, server = self.server.config, self.server
-        server.cancel_all()
-        server.first = server.taken
-        server.serve_workload(
+        server.intake.cancel_all()
+        server.intake.first = server.intake.taken
+        server.intake.serve(
             open_workload(
                 config.workload,
                 f"closed:{load}",
@@ -193,19 +219,21 @@ class Conductor:
     def _progress(self) -> dict[int, tuple[int, float]]:
         """Of each request that has emitted: its tokens so far, and when the last one came."""
         running = self.engine.sequences
-        return {s.request.id: (s.output_length, s.last_token_at) for s in running if s.output_length}
+        return {
+            s.request.id: (s.output_length, s.last_token_at)
+            for s in running
+            if s.output_length and s.last_token_at is not None
+        }
 
     def _report_requests(self, before: dict[int, tuple[int, float]]) -> None:
-        rows = []
+        rows: list[tuple[int, int, float]] = []  # request, tokens, seconds
         for s in [*self._finished, *self.engine.sequences]:
-            if s.output_length:
+            if s.output_length and s.first_token_at is not None and s.last_token_at is not None:
                 tokens, since = before.get(s.request.id, (1, s.first_token_at))
                 if s.output_length > tokens:
                     rows.append((s.request.id, s.output_length - tokens, s.last_token_at - since))
-        request, tokens, seconds = (
-            (list(column) for column in zip(*rows, strict=True)) if rows else ([], [], [])
-        )
-        self._put(frames.BlockRequests(self.server.report.block, request, tokens, seconds))
+        request, tokens_of, seconds = [r for r, _, _ in rows], [t for _, t, _ in rows], [x for *_, x in rows]
+        self._put(frames.BlockRequests(self.server.report.block, request, tokens_of, seconds))
 
     def _put(self, frame: frames.Frame) -> None:
         self.server.order.outbox.put(frame)

@@ -1,23 +1,26 @@
 """What comes between the workload's own steps: a window of full verification, and the playground."""
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Generic, cast
 
 from avlab.engine.request import RequestError
+from avlab.engine.served import InProcessEngine, OfEngine, Report
 from avlab.policies.arm import PolicyError
 from avlab.policies.wrappers import Frozen, FullVerification
 from avlab.wire import commands, frames
-from avlab.workers.playground import Generation
+from avlab.workers.playground import Generation, PlaygroundText
+
+if TYPE_CHECKING:
+    from avlab.workers.serving import Server
 
 
-class Interludes:
+class Interludes(Generic[Report, OfEngine]):
     """A server's window or generation, at most one at a time, and how long generations have held its workload."""
 
-    def __init__(self, server: Any):
+    def __init__(self, server: "Server[Report, OfEngine]"):
         self.server = server
         self.window = 0  # steps left
         self.generation: Generation | None = None
-        self.held_seconds, self.held_steps = 0.0, 0  # the workload's time stood still
         self._generations = 0
         self._later: list[commands.Command] = []  # came during a generation
         self._began, self._first_step, self._idle = 0.0, 0, 0.0
@@ -42,13 +45,20 @@ class Interludes:
         """Why nothing may come between the workload's steps now, as a sentence; "" when something may."""
         if sentence := self.server.engine.uninterrupted:
             return sentence
-        if self.server.conductor is not None:
+        if self.server.experimenting:
             return "An A/B is running, and nothing may come between its blocks: stop it first."
         if self.generation is not None:
             return "The playground is in use: wait for its end, or end it."
         if self.window:
             return f"A window of full verification is running: {self.window} steps are left."
         return ""
+
+    def _engine(self) -> InProcessEngine:
+        """The engine, where something may come between its steps. Raises RequestError where not."""
+        engine = self.server.engine
+        if not isinstance(engine, InProcessEngine):
+            raise RequestError(engine.uninterrupted)
+        return engine
 
     # ---- the window ----------------------------------------------------------------------------------------
 
@@ -63,8 +73,8 @@ class Interludes:
             server.order.event("warning", "window", problem)
             return
         server.begin_block(server.report.arm, "window", taught=teach)
-        policy = server.engine.policy
-        server.engine.policy = FullVerification(policy if teach else Frozen(policy), server.report.K)
+        engine = self._engine()
+        engine.policy = FullVerification(engine.policy if teach else Frozen(engine.policy), server.report.K)
         self.window = steps
 
     def count_step(self) -> None:
@@ -78,14 +88,16 @@ class Interludes:
 
     def _generate(self, command: commands.Generate) -> None:
         server = self.server
+        refused: tuple[type[Exception], ...] = (*server.intake.refusals, PolicyError)
+        arm, text = server.report.arm, server.intake.text
         try:
             if problem := self.refusal():
                 raise RequestError(problem)
-            arm = server.report.arm
-            self.generation = Generation(
-                command, server.engine, server.text, server.order.outbox.put, self._generations, arm
-            )
-        except (RequestError, PolicyError, *server.refusals) as error:
+            if not isinstance(text, PlaygroundText):
+                raise RequestError("The playground needs a text that can be shown token by token.")
+            put, number = server.order.outbox.put, self._generations
+            self.generation = Generation(command, self._engine(), text, put, number, arm)
+        except refused as error:
             server.order.event("warning", frames.PLAYGROUND, str(error))
             return
         self._generations += 1
@@ -96,12 +108,12 @@ class Interludes:
             server.engine.policy.arm,
             frames.PLAYGROUND,
             server.engine.step_number,
-            server.workload.name,
+            server.intake.workload.name,
             taught=False,
         )
         server.order.state = frames.PLAYGROUND
         if server.config.keep_text:
-            server.prompts[self.generation.request.id] = self.generation.prompt
+            server.intake.prompts[self.generation.request.id] = self.generation.prompt
 
     def turn(self) -> bool:
         """Give the generation a step, or wait for its reader, or end it; whether there was one."""
@@ -117,7 +129,7 @@ class Interludes:
             idle_ms = (time.perf_counter() - self._idle) * 1e3
             report = generation.step()
             server.order.step = server.engine.step_number
-            server.report.take(report, idle_ms)
+            server.report.take(cast("Report", report), idle_ms)  # an InProcessEngine's report is its own
             self._idle = time.perf_counter()
         return True
 
@@ -132,12 +144,12 @@ class Interludes:
                 "warning", frames.PLAYGROUND, "The playground was left alone, so the workload goes on."
             )
         if finished is not None:
-            server.finish(finished)
+            server.intake.finish(finished)
         else:
-            server.order.outbox.put(server.done(generation.request, "cancelled"))
+            server.intake.end(generation.request, "cancelled")
         self.generation = None
-        self.held_seconds += server.order.clock() - self._began
-        self.held_steps += server.engine.step_number - self._first_step
+        server.intake.held_seconds += server.order.clock() - self._began
+        server.intake.held_steps += server.engine.step_number - self._first_step
         server.order.state = "paused" if server.paused else "serving"
         server.begin_block(self._after, "serve")
         later, self._later = self._later, []

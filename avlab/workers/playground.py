@@ -2,13 +2,14 @@
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from avlab.engine.request import Finished, Request, RequestError
+from avlab.engine.served import InProcessEngine, Texts
 from avlab.engine.solo import Solo
 from avlab.policies.arm import Arm
 from avlab.wire import commands, frames
-from avlab.workers.slots import tokens_frame
+from avlab.workers.slots import Pieces, Stream, tokens_frame
 
 if TYPE_CHECKING:  # importing these imports torch
     from avlab.engine.drafts import Drafts
@@ -17,6 +18,15 @@ if TYPE_CHECKING:  # importing these imports torch
 
 PATIENCE = 30.0  # seconds without a word from the page, after which a generation is ended
 ROLES = ("system", "user", "assistant")
+
+
+@runtime_checkable
+class PlaygroundText(Texts, Pieces, Protocol):
+    """Texts token by token."""
+
+    def stream(self) -> Stream:
+        """A decoder for one request."""
+        ...
 
 
 class Generation:
@@ -28,8 +38,8 @@ class Generation:
     def __init__(
         self,
         command: commands.Generate,
-        engine: Any,
-        text: Any,
+        engine: InProcessEngine,
+        text: PlaygroundText,
         put: Callable[[frames.Frame], None],
         number: int,
         arm: Arm,

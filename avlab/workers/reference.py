@@ -12,13 +12,16 @@ from typing import Any
 import psutil
 
 from avlab.about import code_version, installed, processor
+from avlab.config import RunConfig
 from avlab.engine.fetch import target_folder
 from avlab.wire import frames
 from avlab.workers.entry import Order, work
-from avlab.workers.serving import Server, open_traffic
+from avlab.workers.intake import open_traffic
+from avlab.workers.reporting import StepReporter
+from avlab.workers.serving import Server
 
 
-def serve(order: Order) -> str:
+def serve(order: Order[RunConfig]) -> str:
     """Build the engine, greet, serve to the end. Errors of ours are raised with one sentence."""
     config = order.config
     workload = open_traffic(config)  # a malformed prompt file or a missing target is found before torch loads
@@ -58,7 +61,8 @@ def serve(order: Order) -> str:
     )
     for note in built.notes:
         order.event("info", "note", note)
-    return Server(order, engine, built.text, workload, engine.K, (CheckpointError,)).run()
+    report = StepReporter(order.outbox.put, order.clock, engine.K, config.drafts, config.recorded_features)
+    return Server(order, engine, built.text, workload, report, (CheckpointError,)).run()
 
 
 def machine(device: str, dtype: str) -> dict[str, Any]:

@@ -2,13 +2,14 @@
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
+from avlab.engine.report import Slots, StepReport
 from avlab.policies.arm import Arm
 from avlab.policies.fixed import NONE
 from avlab.speculation import calibration
+from avlab.speculation.regression import Coefficients
 from avlab.wire import draft_rows, frames
 from avlab.workers.raw_slots import RawSlots
 
@@ -17,7 +18,7 @@ WINDOW_SECONDS = 2.0  # raw slots are summed up every two seconds; some hundred 
 SAMPLED_STEPS = 10  # `sampled` keeps the raw slots of every tenth step
 
 
-class Reporter:
+class StepReporter:
     """Collects what steps did and puts frames: Steps, Refit, Calibration, Drafts, and Block where one begins.
 
     put: takes a frame and never blocks. clock: seconds since the run began. drafts: all, sampled or none.
@@ -42,7 +43,7 @@ class Reporter:
         self.name = "none"  # of the arm, where several blocks have the same one
         self._window = 0
         self._steps: list[frames.Step] = []
-        self._slots: list[tuple[int, Any]] = []  # (step, the engine's raw slots)
+        self._slots: list[tuple[int, Slots]] = []  # (step, the engine's raw slots)
         self._rounds: dict[str, np.ndarray] = {}  # by arm: labelled and positive slots since its last refit
         self._sent = self._summed = time.monotonic()
         self._report_ms = 0.0
@@ -68,13 +69,13 @@ class Reporter:
         self.name = name or str(arm)
         self._put(frames.Block(self.block, self.name, kind, step, self._clock(), workload, round))
 
-    def cold_start(self, coefficients: Any, step: int) -> None:
+    def cold_start(self, coefficients: Coefficients, step: int) -> None:
         """The coefficients that an arm's estimator begins with, as refit 0; once an arm."""
         if self.name not in self._rounds:
             self._rounds[self.name] = np.zeros((2, self.K), dtype=np.int64)
             self._put_refit(0, step, coefficients, self._rounds[self.name])
 
-    def take(self, report: Any, idle_ms: float) -> None:
+    def take(self, report: StepReport, idle_ms: float) -> None:
         """Take an engine's step report; sends what is due. idle_ms: how long nothing ran before the step."""
         began = time.perf_counter()
         self._steps.append(self._step(report, idle_ms))
@@ -107,7 +108,7 @@ class Reporter:
 
     # ---- frames --------------------------------------------------------------------------------------------
 
-    def _step(self, report: Any, idle_ms: float) -> frames.Step:
+    def _step(self, report: StepReport, idle_ms: float) -> frames.Step:
         """A step's row. Its report_ms is what was spent on reporting since the step before."""
         admission, slots, none = report.admission, report.slots, (0,) * self.K
         nan = float("nan")
@@ -143,7 +144,7 @@ class Reporter:
         """Prefix lengths [B] as the number of requests that reach each position, [K]."""
         return tuple((lengths[:, None] > np.arange(self.K)).sum(0).tolist())
 
-    def _put_refit(self, number: int, step: int, coefficients: Any, counts: np.ndarray) -> None:
+    def _put_refit(self, number: int, step: int, coefficients: Coefficients, counts: np.ndarray) -> None:
         self._put(
             frames.Refit(
                 arm=self.name,

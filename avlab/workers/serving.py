@@ -1,60 +1,51 @@
-"""The serving loop around an engine: commands, arrivals, steps, reports, until a limit or a Stop.
+"""The serving loop around an engine: commands, steps, reports, until a limit or a Stop. No torch here."""
 
-The engine is anything that has `avlab.engine.engine.Engine`'s methods; nothing here imports torch.
-"""
+from __future__ import annotations
 
-import hashlib
 import time
-from typing import Any
+from typing import Generic
 
-from avlab.engine.request import Request, RequestError
+from avlab.config import Traffic
+from avlab.engine.served import OfEngine, Report, ServedEngine, Texts
 from avlab.policies.arm import Arm, PolicyError
-from avlab.wire import commands, frames
+from avlab.wire import commands
 from avlab.workers.entry import Order
 from avlab.workers.experiment import Conductor
+from avlab.workers.intake import Intake, ServingError, open_traffic
 from avlab.workers.interludes import Interludes
-from avlab.workers.reporting import Reporter
-from avlab.workloads import Moment, Workload, WorkloadError, open_workload
+from avlab.workers.reporter import Reporter
+from avlab.workloads import Workload, WorkloadError
 
 LONGEST_SLEEP = 0.25  # seconds; commands wake the loop sooner
-MOST_REFUSALS = 100  # requests in a row that cannot be served, after which a run is given up
 
 
-class ServingError(RuntimeError):
-    """The run cannot go on. The message is one sentence."""
-
-
-class Server:
+class Server(Generic[Report, OfEngine]):
     """Serves a workload with an engine and reports everything it does.
 
-    text: has encode(messages) -> tokens and decode(tokens) -> text, as `avlab.engine.text.Text` does; what it
-    raises for messages that it cannot encode is in `refusals`. report: in place of the reference engine's.
+    refusals: what `text` raises for messages that it cannot encode.
     """
 
     def __init__(
         self,
-        order: Order,
-        engine: Any,
-        text: Any,
+        order: Order[Traffic],
+        engine: ServedEngine[Report, OfEngine],
+        text: Texts,
         workload: Workload,
-        K: int,
-        refusals=(),
-        report: Any = None,
+        report: Reporter[Report],
+        refusals: tuple[type[Exception], ...] = (),
     ):
-        self.order, self.config, self.engine, self.text = order, order.config, engine, text
-        self.report = report or Reporter(
-            order.outbox.put, order.clock, K, order.config.drafts, order.config.recorded_features
-        )
-        self.refusals = refusals
-        self.prompts: dict[int, str] = {}  # by request, only with keep_text
-        self.taken = self.refused = self.refused_in_row = 0
+        engine.clock = order.clock
+        self.order, self.config, self.engine, self.report = order, order.config, engine, report
         self.paused = self.draining = False
         self.stop_reason = ""
-        self.conductor: Conductor | None = None  # of the A/B that runs
-        self.first = 0  # the request from which seeds are counted
+        self.conductor: Conductor[Report, OfEngine] | None = None  # of the A/B that runs
+        self.intake = Intake(order, engine, text, report, workload, refusals)
         self.interludes = Interludes(self)
-        engine.clock = order.clock
-        self.serve_workload(workload)
+
+    @property
+    def experimenting(self) -> bool:
+        """Whether an A/B runs."""
+        return self.conductor is not None
 
     def run(self) -> str:
         """Serve until the end; returns "done" (a limit was reached, or nothing more will come) or "stopped".
@@ -62,7 +53,7 @@ class Server:
         Raises ServingError when nothing can be served or the lab is gone.
         """
         self.order.state = "serving"
-        self.serve_workload(self.workload)
+        self.intake.serve(self.intake.workload)
         self.begin_block(self.engine.policy.arm, "serve")
         began, idle_since, shown = self.order.clock(), None, False
         reason = ""
@@ -71,11 +62,11 @@ class Server:
             if not self.stop_reason and self.interludes.turn():
                 idle_since, shown = None, False
                 continue
-            served = self.order.clock() - self.interludes.held_seconds - began
+            served = self.order.clock() - self.intake.held_seconds - began
             reason = self.stop_reason or self._limit(served)
             if reason:
                 break
-            busy = not self.paused and self._take_requests()
+            busy = not self.paused and (self.intake.busy if self.draining else self.intake.take())
             if not busy:
                 idle_since = idle_since or time.perf_counter()
                 reason = "" if self.paused else self._nothing_left()
@@ -91,7 +82,7 @@ class Server:
             self.order.step = self.engine.step_number
             self.report.take(result, idle_ms)
             for finished in result.finished:
-                self.finish(finished)
+                self.intake.finish(finished)
             self.interludes.count_step()
             if self.conductor:
                 self.conductor.after_step(result)
@@ -99,7 +90,7 @@ class Server:
         self.order.state = "stopping"
         if self.conductor:
             self.conductor.close()
-        self.cancel_all()
+        self.intake.cancel_all()
         self.report.flush()
         return reason
 
@@ -172,7 +163,7 @@ class Server:
         except (WorkloadError, ValueError) as error:
             self.order.event("warning", "workload", f"The workload stays as it was: {error}")
             return
-        self.serve_workload(workload)
+        self.intake.serve(workload)
         self.begin_block(self.report.arm, "serve")
 
     def begin_block(
@@ -182,122 +173,19 @@ class Server:
         self.engine.set_policy(arm)
         self.interludes.window = 0
         self.report.begin_block(
-            self.engine.policy.arm, kind, self.engine.step_number, self.workload.name, round, taught, name
+            self.engine.policy.arm,
+            kind,
+            self.engine.step_number,
+            self.intake.workload.name,
+            round,
+            taught,
+            name,
         )
         if self.paused and self.order.state == "serving":  # the arm needed another engine, which is ready
             self.order.state = "paused"
         estimator = self.engine.policy.estimator
         if estimator is not None and estimator.coefficients is not None:
             self.report.cold_start(estimator.coefficients, self.engine.step_number)
-
-    # ---- requests ------------------------------------------------------------------------------------------
-
-    def _take_requests(self) -> bool:
-        """Hand the engine what has arrived; whether it has anything to do."""
-        began = time.perf_counter()
-        if not self.draining and not self._all_taken():
-            moment = self._moment()
-            for arrived in self.workload.due(moment):
-                if self._all_taken():
-                    break
-                self._add(arrived)
-        self.report.spent(time.perf_counter() - began)
-        return self.engine.running + self.engine.waiting > 0
-
-    def serve_workload(self, workload: Workload) -> None:
-        """Take requests from this workload from now on; its seconds and steps count from now."""
-        self.workload = workload
-        self._origin = self._served()
-
-    def _served(self) -> tuple[float, int]:
-        """Seconds and steps of the run without its interludes."""
-        held = self.interludes
-        return self.order.clock() - held.held_seconds, self.engine.step_number - held.held_steps
-
-    def _moment(self) -> Moment:
-        (seconds, steps), (first_second, first_step) = self._served(), self._origin
-        return Moment(seconds - first_second, steps - first_step, self.engine.running, self.engine.waiting)
-
-    def _all_taken(self) -> bool:
-        return self.config.requests is not None and self.taken >= self.config.requests
-
-    def _add(self, arrived: Any) -> None:
-        config, number = self.config, self.taken
-        self.taken += 1
-        request = Request(
-            id=number,
-            tokens=[],
-            max_new_tokens=arrived.max_new_tokens,
-            **arrived.prompt.sampling.over(
-                temperature=config.temperature,
-                top_k=config.top_k,
-                top_p=config.top_p,
-                seed=request_seed(config.seed, number - self.first),
-            ),
-            kind=arrived.kind,
-            arrival=arrived.arrival + self._origin[0] + self.interludes.held_seconds,
-        )
-        try:
-            request.tokens = self.text.encode(arrived.prompt.messages)
-            self.engine.add(request)
-        except (RequestError, *self.refusals) as error:
-            self._refuse(request, error)
-            return
-        self.refused_in_row = 0
-        if config.keep_text:
-            self.prompts[number] = arrived.prompt.text
-
-    def _refuse(self, request: Request, error: Exception) -> None:
-        """Record a request that cannot be served; say so of the first, the tenth, the hundredth, ..."""
-        self.refused += 1
-        self.refused_in_row += 1
-        if str(self.refused).strip("0") == "1":
-            so_far = f" {self.refused:,} requests were refused so far." if self.refused > 1 else ""
-            self.order.event("warning", "refused", f"{error}{so_far}")
-        self.order.outbox.put(self.done(request, "refused"))
-        if self.refused_in_row >= MOST_REFUSALS:
-            raise ServingError(
-                f"{self.refused_in_row} requests in a row were refused; the last: {error}"
-            ) from None
-
-    def finish(self, finished: Any) -> None:
-        """Report a request that the engine has ended."""
-        sequence = finished.sequence
-        output = None
-        if self.config.keep_text:
-            output = self.text.decode(sequence.tokens[len(sequence.request.tokens) :])
-        self.order.outbox.put(self.done(sequence.request, finished.reason, sequence, output))
-
-    def cancel_all(self) -> None:
-        """Take out every request, finished or not."""
-        for request in list(self.engine.queue):
-            self.engine.cancel(request.id)
-            self.order.outbox.put(self.done(request, "cancelled"))
-        for sequence in list(self.engine.sequences):
-            self.finish(self.engine.cancel(sequence.request.id))
-
-    def done(self, request: Request, reason: str, sequence: Any = None, output: str | None = None):
-        """The frame of a request's end; without a sequence, of one that never ran."""
-        return frames.RequestDone(
-            request=request.id,
-            kind=request.kind,
-            temperature=request.temperature,
-            top_p=request.top_p,
-            top_k=request.top_k,
-            seed=request.seed,
-            arrival=request.arrival,
-            admitted=sequence.admitted_at if sequence else self.order.clock(),
-            first_token=sequence.first_token_at if sequence else None,
-            last_token=sequence.last_token_at if sequence else None,
-            prompt_tokens=len(request.tokens),
-            output_tokens=sequence.output_length if sequence else 0,
-            steps=sequence.steps if sequence else 0,
-            drafts_accepted=sequence.drafts_accepted if sequence else 0,
-            finish=reason,
-            block=self.report.block,
-            prompt=self.prompts.pop(request.id, None),
-            output=output,
-        )
 
     # ---- the end -------------------------------------------------------------------------------------------
 
@@ -310,20 +198,8 @@ class Server:
         """Why an engine without requests will stay without, or ""."""
         if self.draining:
             return "stopped"
-        return "done" if self._all_taken() or self.workload.exhausted else ""
+        return "done" if self.intake.exhausted else ""
 
     def _nap(self) -> float:
-        wait = None if self.paused or self.draining else self.workload.wait(self._moment())
+        wait = None if self.paused or self.draining else self.intake.wait()
         return LONGEST_SLEEP if wait is None else min(max(wait, 0.001), LONGEST_SLEEP)
-
-
-def open_traffic(config: Any) -> Workload:
-    """The workload and arrivals of a configuration. Raises WorkloadError."""
-    return open_workload(
-        config.workload, config.arrival_pattern, seed=config.seed, max_new_tokens=config.max_new_tokens
-    )
-
-
-def request_seed(seed: int, number: int) -> int:
-    """A seed for the number-th request of a run, below 2^63; runs with the same seed give the same ones."""
-    return int.from_bytes(hashlib.sha256(f"{seed}/{number}".encode()).digest()[:8], "big") >> 1

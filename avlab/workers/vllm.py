@@ -22,7 +22,8 @@ from avlab.vllm.reporting import VllmReporter
 from avlab.vllm.serving_config import VllmConfig
 from avlab.wire import frames
 from avlab.workers.entry import Order, Stopped, work
-from avlab.workers.serving import Server, open_traffic
+from avlab.workers.intake import open_traffic
+from avlab.workers.serving import Server
 
 BEGINNING = "starting vLLM"
 PHASES = (  # what a line of vLLM's log says about how far its start is; the last that matches stands
@@ -44,9 +45,9 @@ HOLLOW = (  # say only that another line says it
 FREE_SECONDS = 5.0  # at the end, for a GPU's memory; a Stop waits for it
 
 
-def serve(order: Order) -> str:
+def serve(order: Order[VllmConfig]) -> str:
     """Start vLLM, greet, serve to the end, and leave nothing of it."""
-    config: VllmConfig = order.config
+    config = order.config
     workload = open_traffic(config)
     os.environ.update(config.line.environment)
     engine, log = VllmEngine(config), Log()
@@ -55,9 +56,7 @@ def serve(order: Order) -> str:
         engine.open(lambda ready: _wait(order, log, ready))
         _greet(order, engine)
         reporter = VllmReporter(order.outbox.put, order.clock, engine)
-        server = Server(
-            order, engine, VllmText(engine.instance.tokenizer), workload, engine.K, report=reporter
-        )
+        server = Server(order, engine, VllmText(engine.instance.tokenizer), workload, reporter)
         for sentence in engine.about["missing"]:
             order.event("info", "not told", sentence)
         try:
@@ -65,7 +64,7 @@ def serve(order: Order) -> str:
         except (EngineError, Stopped):  # what is known by now is not lost
             if server.conductor:
                 server.conductor.close()
-            server.cancel_all()
+            server.intake.cancel_all()
             reporter.flush()
             raise
     except EngineError as error:

@@ -10,7 +10,8 @@ from avlab.config import RunConfig
 from avlab.wire import codec, frames
 from avlab.workers import reporting
 from avlab.workers.entry import Order
-from avlab.workers.serving import Server, open_traffic
+from avlab.workers.intake import open_traffic
+from avlab.workers.serving import Server
 
 
 class Wire:
@@ -60,5 +61,8 @@ def serve(wire=None, text=None, engine=None, **values):
     order = Order("r", config)
     order.outbox = wire
     engine = engine or StandInEngine(config.arm)
-    server = Server(order, engine, text or Words(CONTEXT - 1), open_traffic(config), engine.K)
+    report = reporting.StepReporter(
+        order.outbox.put, order.clock, engine.K, config.drafts, config.recorded_features
+    )
+    server = Server(order, engine, text or Words(CONTEXT - 1), open_traffic(config), report)
     return wire, server

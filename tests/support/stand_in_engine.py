@@ -7,7 +7,7 @@ import numpy as np
 from draft_features import features_of
 
 from avlab.engine.request import Finished, RequestError, Sequence
-from avlab.engine.served import ServedEngine
+from avlab.engine.served import InProcessEngine
 from avlab.policies.base import PolicyContext, make_policy
 from avlab.speculation.costs import CostTable
 from avlab.speculation.decision import Offer
@@ -17,7 +17,7 @@ K = 3
 CONTEXT = 100
 
 
-class StandInEngine(ServedEngine):
+class StandInEngine(InProcessEngine):
     """Serves four requests at once. A slot is accepted with the probability that its feature says."""
 
     def __init__(self, arm, slots=4, K=K):

@@ -21,7 +21,9 @@ from avlab.speculation.features import probability
 from avlab.speculation.labels import labels
 from avlab.wire import frames
 from avlab.workers.entry import Order, work
-from avlab.workers.serving import Server, open_traffic
+from avlab.workers.intake import open_traffic
+from avlab.workers.reporting import StepReporter
+from avlab.workers.serving import Server
 
 SIMULATED = bool(os.environ.get("AVLAB_SIMULATED_TIME"))
 SLOTS, CONTEXT = 16, 400
@@ -142,7 +144,8 @@ def serve(order: Order) -> str:
             "profiled", draft, verify, engine.costs.draft.tolist(), engine.costs.verify.tolist(), "0" * 16
         )
     )
-    return Server(order, engine, Words(50), open_traffic(config), config.K).run()
+    report = StepReporter(order.outbox.put, order.clock, config.K, config.drafts, config.recorded_features)
+    return Server(order, engine, Words(50), open_traffic(config), report).run()
 
 
 if __name__ == "__main__":

@@ -85,9 +85,9 @@ def test_vllms_estimator_learns_before_the_first_round():
     config, plan = make_plan(config, ["verify:2", "adaptive"], concurrency=2, learn=5, washout=2)
     blocks, nothing = [], lambda *_, **__: None
     server = SimpleNamespace(
-        config=config, engine=engine_with(config, ABOUT), report=SimpleNamespace(K=K, block=0), taken=0,
+        config=config, engine=engine_with(config, ABOUT), report=SimpleNamespace(K=K, block=0),
         order=SimpleNamespace(outbox=SimpleNamespace(put=nothing), clock=lambda: 0.0, event=nothing),
-        cancel_all=nothing, serve_workload=nothing,
+        intake=SimpleNamespace(cancel_all=nothing, serve=nothing, taken=0, first=0),
         begin_block=lambda arm, kind, round, name: blocks.append((name, kind, round)),
     )  # fmt: skip
     conductor = Conductor(plan, server)

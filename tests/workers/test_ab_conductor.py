@@ -13,7 +13,7 @@ from stand_in_engine import K, StandInEngine
 from avlab.policies.arm import labels
 from avlab.wire import commands, frames
 from avlab.workers.entry import Order
-from avlab.workers.serving import ServingError
+from avlab.workers.intake import ServingError
 
 __all__ = ["quick"]  # a fixture
 

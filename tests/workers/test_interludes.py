@@ -221,7 +221,7 @@ WRONG = [
 
 
 def test_what_is_wrong_is_one_sentence_and_nothing_stops(running):
-    running.server.text.most = CONTEXT
+    running.server.intake.text.most = CONTEXT
     for (values, _), number in zip(WRONG, itertools.count(1), strict=False):
         running.tell(cm.Generate(**{"messages": HELLO, "max_tokens": 5, **values}))
         running.until(lambda: len(said(running.wire)) == number)  # noqa: B023

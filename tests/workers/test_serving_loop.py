@@ -13,7 +13,7 @@ from avlab.wire import commands as cm
 from avlab.wire import draft_rows
 from avlab.wire import frames as fr
 from avlab.workers import reporting, serving
-from avlab.workers.serving import ServingError, request_seed
+from avlab.workers.intake import ServingError, request_seed
 
 
 def test_what_is_reported_adds_up():

@@ -19,7 +19,9 @@ from avlab.config import RunConfig
 from avlab.policies.base import PolicyContext, make_policy
 from avlab.speculation.costs import CostTable
 from avlab.wire import frames as fr
-from avlab.workers.serving import Server, open_traffic
+from avlab.workers.intake import open_traffic
+from avlab.workers.reporting import StepReporter
+from avlab.workers.serving import Server
 
 SECONDS = 40.0  # of a phase: some five refits
 K, SLOTS, INTERVAL = 7, 64, 100
@@ -64,7 +66,8 @@ def simulated(arm):
         config=plan, outbox=wire, clock=lambda: engine.now, asked_to_stop=SimpleNamespace(is_set=lambda: False),
         event=lambda *given: None, state="", step=0,
     )  # fmt: skip
-    assert Server(order, engine, Words(50), open_traffic(plan), K).run() == "done"
+    report = StepReporter(order.outbox.put, order.clock, K, plan.drafts, plan.recorded_features)
+    assert Server(order, engine, Words(50), open_traffic(plan), report).run() == "done"
     steps = [step for frame in frames if isinstance(frame, fr.Steps) for step in frame.steps]
     step, time, tokens = (np.array([getattr(s, name) for s in steps]) for name in ("step", "time", "tokens"))
     refits = [frame.step for frame in frames if isinstance(frame, fr.Refit) and frame.refit]

@@ -86,7 +86,9 @@ def instrument(engine) -> dict[int, dict[str, float]]:
 
 def serve(lab, blocks: list[float], steps: int, progress: Callable[[float, float], None]) -> list:
     """The worker's own loop, top-p switched every `steps` steps as `blocks` say; the rows of its ledger."""
-    from avlab.workers.serving import Server, open_traffic
+    from avlab.workers.intake import open_traffic
+    from avlab.workers.reporting import StepReporter
+    from avlab.workers.serving import Server
 
     engine, config = lab.engine, lab.config.changed(arrival="closed:16", policy="adaptive")
     began = time.monotonic()
@@ -114,7 +116,8 @@ def serve(lab, blocks: list[float], steps: int, progress: Callable[[float, float
         state="",
         step=0,
     )
-    server = Server(order, engine, lab.text, open_traffic(config), engine.K)
+    report = StepReporter(order.outbox.put, order.clock, engine.K, config.drafts, config.recorded_features)
+    server = Server(order, engine, lab.text, open_traffic(config), report)
     server.run()
     return [step for step in wire.steps if first[0] <= step.step < first[0] + steps * len(blocks)]
 
