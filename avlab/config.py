@@ -122,6 +122,11 @@ class Traffic(BaseModel):
         """What `workloads.open_workload` is to be given; None lets a file's own arrival times decide."""
         return self.arrival or (None if self.has_file else DEFAULT_ARRIVAL)
 
+    @property
+    def traffic(self) -> tuple[str, str]:
+        """Workload and arrival; "" for a file's own arrival times."""
+        return self.workload, self.arrival_pattern or ""
+
     @field_validator("*", mode="before")
     @classmethod
     def _number(cls, value: Any, info: ValidationInfo) -> Any:
@@ -157,6 +162,7 @@ class RunConfig(Traffic):
     """Everything that decides a run of the reference engine."""
 
     kind: ClassVar[str] = "reference"  # of the worker that serves it
+    engines: ClassVar[bool] = False  # one engine serves every arm of an A/B
 
     # what is served
     target: str = Field(

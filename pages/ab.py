@@ -8,12 +8,11 @@ from avlab.experiments.answers import ABAnswer
 from avlab.experiments.plan import DESIGNS
 from avlab.experiments.words import blocks_of, errors_together, ratios_explained, requests, until
 from avlab.figures import ab
+from avlab.kinds.registry import recorded_kind
 from avlab.store import queries
 from avlab.ui import ab_setup, experiment_columns, host, transfer
 from avlab.ui.chart import chart
 from avlab.ui.shown import end, page, pick, tick
-from avlab.ui.vllm_serving import ENGINES, WITHIN
-from avlab.vllm.serving_config import VllmConfig
 
 TITLE = "A/B"
 ICON = ":material/science:"
@@ -48,8 +47,8 @@ def draw() -> None:
         f"**{plan.design}** · {len(plan.arms)} arms, {requests(plan.concurrency)}, {blocks_of(plan)}",
         help=DESIGNS[plan.design],
     )
-    if shown.description["kind"] == VllmConfig.kind:
-        st.caption(ENGINES if shown.description["config"]["engines"] else WITHIN)
+    if notes := recorded_kind(shown.description["kind"]).ab_notes(shown.description["config"]):
+        st.caption(notes)
     if shown.live:
         progress(answer)
     if again := [arm for arm in plan.arms if "#" in arm]:

@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from avlab.kinds.registry import kind_named
 from avlab.store import queries
 from avlab.ui import host, prompting, sidebar
 from avlab.ui.shown import page
@@ -34,6 +35,8 @@ if status.run is None or not status.alive:
         icon=":material/play_circle:",
     )
     sidebar.start_button()
+elif not kind_named(status.kind).playground:
+    st.info("This worker serves no prompts of yours: stop it, and start a run.", icon=":material/edit_off:")
 elif sidebar.is_preparing(status):
     st.info(
         f"The worker is preparing ({status.state}). Type a prompt here in a few seconds.",

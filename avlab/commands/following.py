@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import typer
 
 from avlab.commands import terminal
-from avlab.config import RunConfig
 from avlab.experiments.answers import ABAnswer, FrontierAnswer, Objective
-from avlab.kinds import Config
+from avlab.kinds.base import Config
+from avlab.kinds.registry import kind_named
 from avlab.wire.commands import Experiment
 
 if TYPE_CHECKING:
@@ -81,13 +81,11 @@ class Interrupts:
 @contextmanager
 def opened(config: Config, plan: Experiment | None = None) -> Iterator[ServedRun]:
     """A run that was just started: in a lab of our own, or in the one that holds the database."""
-    from avlab.lab.checks import check
     from avlab.lab.guest import Remote
     from avlab.lab.lab import Lab
     from avlab.lab.reach import open_or_ask
 
-    if isinstance(config, RunConfig):
-        check(config)
+    kind_named(config.kind).check(config)
 
     def here() -> "Lab | Remote":
         return Lab(config.database, takes_others_runs=False)

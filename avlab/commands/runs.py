@@ -8,7 +8,7 @@ from avlab.commands.attach import show_watched
 from avlab.commands.options import Database, Json, RunName
 from avlab.experiments.answers import ABAnswer, FrontierAnswer
 from avlab.experiments.values import from_values
-from avlab.vllm.attach_config import AttachConfig
+from avlab.kinds.registry import recorded_kind
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -37,8 +37,8 @@ def show(run: RunName, database: Database = None, as_json: Json = False) -> None
     if as_json:
         terminal.print_json(summary)
         return
-    attached = summary["kind"] == AttachConfig.kind
-    show_watched(summary) if attached else terminal.show_summary(summary)
+    watches = recorded_kind(summary["kind"]).watches
+    show_watched(summary) if watches else terminal.show_summary(summary)
     if summary["ab"]:
         terminal.answers().print("\nThe A/B:")
         terminal_ab.show(from_values(ABAnswer, summary["ab"]))

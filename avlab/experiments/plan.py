@@ -6,14 +6,14 @@ import secrets
 from collections.abc import Sequence
 from typing import TypeVar
 
-from avlab.config import ConfigError, RunConfig
+from avlab.config import ConfigError
 from avlab.experiments.statistics import least_rounds
 from avlab.formats import counted
+from avlab.kinds.base import ServingConfig
 from avlab.policies.arm import PolicyError, arm_of, labels, load_of, unlabelled
-from avlab.vllm.serving_config import VllmConfig
 from avlab.wire.commands import Experiment
 
-Served = TypeVar("Served", RunConfig, VllmConfig)
+Served = TypeVar("Served", bound=ServingConfig)
 
 DESIGNS = {
     "switchback": "One worker serves the same stream of requests throughout. The arm changes from block to block in "
@@ -56,8 +56,7 @@ def make_plan(
     the prompts of isolated blocks; else drawn here, since the statistics rest on an order that nobody knew. The plan,
     and with it the database, keeps it.
     """
-    fresh = isinstance(config, VllmConfig) and config.engines
-    if fresh:
+    if fresh := config.engines:
         design, block = "isolated", block or ENGINE_BLOCK
     problems: list[str] = []
     named: list[str] = []

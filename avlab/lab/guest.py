@@ -8,7 +8,7 @@ from avlab.config import default_database
 from avlab.errors import is_ours
 from avlab.experiments.answers import ABAnswer, FrontierAnswer, Objective
 from avlab.experiments.values import from_values, to_values
-from avlab.kinds import Config
+from avlab.kinds.base import Config
 from avlab.lab import owner
 from avlab.lab.owner import OwnerClosed, OwnerSilent
 from avlab.lab.reach import open_or_ask

@@ -7,7 +7,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,10 @@ from avlab.experiments.answers import ABAnswer, FrontierAnswer, Objective
 from avlab.experiments.frontier_analysis import analyse_frontier
 from avlab.experiments.summary import summarise
 from avlab.experiments.values import to_values
-from avlab.kinds import Config, make_config
+from avlab.kinds.base import Config
+from avlab.kinds.registry import REFERENCE, make_config
 from avlab.lab.owner import Owner, OwnerError
-from avlab.lab.supervisor import REFERENCE, Supervisor, WorkerError
+from avlab.lab.supervisor import Supervisor, WorkerError
 from avlab.lab.tally import Tally
 from avlab.lab.tape import Tape
 from avlab.policies.arm import load_of
@@ -34,7 +35,6 @@ from avlab.store.errors import DatabaseHeld, StoreError
 from avlab.store.export import export_run
 from avlab.store.ids import new_run_id
 from avlab.store.recorder import Recorder
-from avlab.vllm.attach_config import AttachConfig
 from avlab.wire import commands, frames
 
 PATIENCE = 2.0  # seconds to wait for a reader that has the file open for a moment
@@ -47,16 +47,17 @@ REFUSALS = ("policy", "workload", "window", "attach")  # kinds of events by whic
 class Lab:
     """Open a database as its owner until `close`; use as a context manager.
 
-    on_frame: called with every frame of a run as it arrives; it must be quick. takes_others_runs: whether other
-    processes may start runs here; not where this process serves one run and ends. `notes` holds what is worth telling
-    once, such as a worker of an earlier lab that was ended. Raises DatabaseHeld when another process owns the file.
+    on_frame: called with every frame of a run as it arrives; it must be quick. worker_commands: as `Supervisor` takes
+    them. takes_others_runs: whether other processes may start runs here; not where this process serves one run and
+    ends. `notes` holds what is worth telling once, such as a worker of an earlier lab that was ended. Raises
+    DatabaseHeld when another process owns the file.
     """
 
     def __init__(
         self,
         path: str | Path,
         on_frame: Callable[[frames.Frame], None] = lambda frame: None,
-        command: Sequence[str] = REFERENCE,
+        worker_commands: Mapping[str, Sequence[str]] | None = None,
         takes_others_runs: bool = True,
     ):
         self.notes: list[str] = []
@@ -70,7 +71,7 @@ class Lab:
         self.database = _open(Path(path))
         try:
             self.recorder = Recorder(self.database)
-            self.supervisor = Supervisor(self.database.path, self.recorder, command)
+            self.supervisor = Supervisor(self.database.path, self.recorder, worker_commands)
             if self.supervisor.recovered:
                 self.notes.append(f"A worker left over from run {self.supervisor.recovered} was ended.")
             self.owner = self._open_door()
@@ -82,7 +83,7 @@ class Lab:
         self,
         config: Config | dict,
         experiment: commands.Experiment | dict | None = None,
-        kind: str = RunConfig.kind,
+        kind: str = REFERENCE,
     ) -> str:
         """Start a run and return its id at once. Raises ConfigError or WorkerError.
 
@@ -196,7 +197,7 @@ class Lab:
         self, config: RunConfig | dict, experiment: commands.Experiment | dict
     ) -> frontier_plan.Rest:
         """What earlier runs leave to be done of a frontier."""
-        checked = config if isinstance(config, RunConfig) else RunConfig.make(config)
+        checked = RunConfig.make(config) if isinstance(config, dict) else config
         plan = (
             msgspec.convert(experiment, commands.Experiment) if isinstance(experiment, dict) else experiment
         )
@@ -286,9 +287,8 @@ class Lab:
 
 
 def _traffic(config: Config, plan: commands.Experiment | None) -> tuple[str, str]:
-    if isinstance(config, AttachConfig) or (plan is not None and any(map(load_of, plan.arms))):
-        return "", ""
-    return config.workload, config.arrival_pattern or ""
+    changes = plan is not None and any(map(load_of, plan.arms))
+    return ("", "") if changes else config.traffic
 
 
 def _open(path: Path) -> Database:

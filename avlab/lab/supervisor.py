@@ -9,15 +9,15 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
-from avlab.config import RunConfig
 from avlab.errors import CLOSED, FULL, cause, not_written, remedy
-from avlab.kinds import Config, command_of
+from avlab.kinds.base import Config
+from avlab.kinds.registry import command_of
 from avlab.lab.inbox import Inbox, Recorder
 from avlab.lab.leftover import Trace, recover
 from avlab.processes import RUN_VARIABLE, end_tree, members, sweep, tail, worker_environment
@@ -33,7 +33,6 @@ REFUSED_SECONDS = 3.0  # for the last frames of a run that cannot be recorded: t
 MEMORY = (
     "if this machine's memory ran out, lower --max-num-seqs or --max-model-len, or choose a smaller target"
 )
-REFERENCE = command_of(RunConfig.kind)
 
 
 class WorkerError(RuntimeError):
@@ -72,18 +71,18 @@ class WorkerStatus:
 class Supervisor:
     """One worker at a time for one database. The recorder must stay open until `close`.
 
-    command: what starts a worker of the reference engine. A worker that an earlier lab left behind is ended at once;
-    `recovered` then names its run.
+    worker_commands: by kind, what starts a worker in place of its kind's own command. A worker that an earlier lab left
+    behind is ended at once; `recovered` then names its run.
     """
 
     def __init__(
         self,
         database: Path,
         recorder: Recorder,
-        command: Sequence[str] = REFERENCE,
+        worker_commands: Mapping[str, Sequence[str]] | None = None,
     ):
         self._trace = database.with_name(database.name + ".worker")
-        self._recorder, self._command = recorder, tuple(command)
+        self._recorder, self._commands = recorder, worker_commands or {}
         self._lock = threading.RLock()
         self._worker: _Worker | None = None
         self.recovered = recover(self._trace)
@@ -99,7 +98,7 @@ class Supervisor:
         with self._lock:
             if self._worker is not None and not self._worker.ended.is_set():
                 raise WorkerError(f"A worker is busy with run {self._worker.run}: stop that one first.")
-            command = self._command if config.kind == RunConfig.kind else command_of(config.kind)
+            command = tuple(self._commands.get(config.kind) or command_of(config.kind))
             self._worker = _Worker(config, run, self._recorder, on_frame, command, self._trace)
 
     def send(self, command: commands.Command) -> None:

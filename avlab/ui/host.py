@@ -9,7 +9,7 @@ import contextlib
 import ctypes
 import sys
 import threading
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,8 @@ from starlette.routing import Route
 from avlab import sample
 from avlab.config import RunConfig, default_database
 from avlab.errors import is_ours
-from avlab.kinds import Config
+from avlab.kinds.base import Config
 from avlab.lab.lab import Lab
-from avlab.lab.supervisor import REFERENCE
 from avlab.store import queries, retention
 from avlab.store.errors import StoreError
 from avlab.store.feeds import Feed
@@ -44,7 +43,11 @@ _feeds: dict[str, Feed] = {}
 _lock = threading.RLock()
 
 
-def open_lab(path: Path | None = None, command: Sequence[str] = REFERENCE, with_sample: bool = False) -> None:
+def open_lab(
+    path: Path | None = None,
+    worker_commands: Mapping[str, Sequence[str]] | None = None,
+    with_sample: bool = False,
+) -> None:
     """Open the lab, or keep the sentence that says why it could not be opened.
 
     with_sample: put the runs that ship with the project into a database that is still empty.
@@ -54,7 +57,7 @@ def open_lab(path: Path | None = None, command: Sequence[str] = REFERENCE, with_
         if _lab is not None:
             return
         try:
-            _lab, _problem = Lab(path or default_database(), command=command), ""
+            _lab, _problem = Lab(path or default_database(), worker_commands=worker_commands), ""
             if with_sample:
                 sample.add(_lab.database)
         except Exception as error:

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from avlab.config import DEFAULT_ARRIVAL, RunConfig
 from avlab.field_sentences import sentences
+from avlab.kinds import reference
 from avlab.ui.presets import PRESETS
 from avlab.workloads import kinds
 
@@ -37,18 +38,7 @@ NAMES |= {
     "duration": "Duration (s)",
 }
 SUGGESTED = {
-    "policy": [
-        "adaptive",
-        "adaptive+explore=0.02",
-        "adaptive+depth",
-        "adaptive+depth+explore=0.001",
-        "adaptive:raw",
-        "adaptive:head",
-        "fixed:2",
-        "fixed:4",
-        "fixed:7",
-        "none",
-    ],
+    "policy": list(reference.POLICIES),
     "arrival": [DEFAULT_ARRIVAL, "closed:4", "closed:64", "poisson:2", "burst:32@30s"],
 }
 

@@ -10,12 +10,12 @@ from streamlit.runtime.scriptrunner import StopException
 from avlab import formats, sample
 from avlab.config import arrival_shown
 from avlab.figures.base import Columns
-from avlab.kinds import Config
+from avlab.kinds.base import Config
+from avlab.kinds.registry import recorded_kind
 from avlab.lab.supervisor import WorkerStatus
 from avlab.store import queries
 from avlab.ui import host
 from avlab.ui.refusals import refusals
-from avlab.vllm.attach_config import AttachConfig
 from avlab.wire.commands import Experiment
 
 TICK_SECONDS = 1.0  # of a live run
@@ -45,7 +45,7 @@ class Shown:
     @property
     def of_server(self) -> bool:
         """Whether somebody else's server did what the run shows."""
-        return self.description["kind"] == AttachConfig.kind
+        return recorded_kind(self.description["kind"]).watches
 
     @property
     def K(self) -> int:

@@ -6,20 +6,15 @@ from collections.abc import Callable, Sequence
 import streamlit as st
 
 from avlab import formats
-from avlab.config import RunConfig
 from avlab.errors import is_ours
+from avlab.kinds.registry import kind_named
 from avlab.lab.lab import Lab
 from avlab.lab.supervisor import WorkerStatus
 from avlab.policies.arm import Arm
 from avlab.ui import host, settings, shown
-from avlab.vllm.serving_config import VllmConfig
 from avlab.wire import commands, frames
 from avlab.workloads import open_workload
 
-SUGGESTED = {  # policies, by kind of worker
-    RunConfig.kind: settings.SUGGESTED["policy"],
-    VllmConfig.kind: ["adaptive", "verify:1", "verify:2", "verify:3"],
-}
 COLOURS = {
     "serving": "green",
     frames.PLAYGROUND: "violet",
@@ -76,9 +71,9 @@ def _worker() -> None:
         columns = st.columns(2)
         columns[0].metric("Tokens/s now", formats.number(tally["recent_tokens_per_s"], 0))
         columns[1].metric("Last update", f"{status.silent:.1f} s ago")
-        if status.kind in SUGGESTED:
+        if suggested := kind_named(status.kind).policies:
             st.markdown(f"Policy in force: **{tally['policy']}**")
-            _change(lab, status.run, tally["policy"], SUGGESTED[status.kind])
+            _change(lab, status.run, tally["policy"], suggested)
     elif status.state == "ended" and (status.error or status.outcome in ("failed", "cut short")):
         st.error(status.error or "The worker ended without a reason.")
         if status.log:

@@ -6,7 +6,7 @@ import streamlit as st
 
 from avlab.config import DEFAULT_ARRIVAL
 from avlab.experiments.plan import MOST_ROUNDS, make_plan
-from avlab.kinds import other_python
+from avlab.kinds.vllm import ENGINES, WITHIN, other_python
 from avlab.ui import host, shown
 from avlab.ui.ab_setup import MOST_REQUESTS
 from avlab.ui.refusals import refusals
@@ -14,16 +14,6 @@ from avlab.ui.typed import Fields
 from avlab.vllm.doctor.look import installed_version
 from avlab.vllm.serve_line import ServeLine
 from avlab.vllm.serving_config import VllmConfig
-
-WITHIN = (
-    "One vLLM engine that switches between its own rule (adaptive) and a fixed length (verify:k) while it serves. "
-    "Drafting stays at K, so this compares verification only: an autoregressive drafter pays for K either way. "
-    "`avlab vllm ab ... --engines` starts one engine per arm, each with its own draft length."
-)
-ENGINES = (
-    "One engine per arm, restarted for each block with the arm's own draft length: each arm pays for what it drafts "
-    "and verifies. Estimators start anew in each block, and learn within its wash-out."
-)
 
 
 def form(line: ServeLine | None) -> None:

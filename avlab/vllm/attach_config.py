@@ -1,7 +1,7 @@
 """The configuration of a run that watches a server: for the command line, the worker and the dashboard's form."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -18,6 +18,7 @@ class AttachConfig(BaseModel):
     kind: ClassVar[str] = "attach"
     threads: ClassVar[int | None] = 1  # of the worker, which only waits
     spin: ClassVar[int] = 0
+    traffic: ClassVar[tuple[str, str]] = ("", "")  # its users' requests, which nobody tells
 
     url: str = Field(min_length=1, description="the server, as http://HOST:PORT")
     model: str | None = Field(None, description="whose numbers, where the server serves several models")
@@ -42,16 +43,16 @@ class AttachConfig(BaseModel):
     )
 
     @classmethod
-    def make(cls, values: Mapping[str, Any] | None = None, /, **more: Any) -> "AttachConfig":
+    def make(cls, values: Mapping[str, Any] | None = None, /, **more: Any) -> Self:
         """A configuration from plain values. Raises ConfigError with a sentence for every wrong field."""
         try:
             return cls(**{**(values or {}), **more})
         except ValidationError as error:
             raise ConfigError(sentences(error, cls)) from None
 
-    def changed(self, **values: Any) -> "AttachConfig":
+    def changed(self, **values: Any) -> Self:
         """This configuration with some values replaced, checked again. Raises ConfigError."""
-        return AttachConfig.make({**self.model_dump(), **values})
+        return self.make({**self.model_dump(), **values})
 
     @field_validator("url")
     @classmethod

@@ -15,7 +15,7 @@ PLAYGROUND = "playground"  # the kind of its blocks, requests and events
 class Hello(Message, frozen=True, tag=snake):
     """First frame of a run: what is about to run, and on what."""
 
-    kind: str  # worker kind: "reference", "vllm", "attach"
+    kind: str  # of the worker: a file of `avlab/kinds`
     pid: int
     wall: float  # seconds since the epoch at which the run's clock reads 0
     config: dict  # the run's whole configuration, plain values, no secrets

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from avlab.config import RunConfig
 from avlab.errors import is_ours
-from avlab.kinds import make_config
+from avlab.kinds.registry import make_config
 from avlab.processes import end_children
 from avlab.wire import frames
 from avlab.workers.outbox import Outbox
@@ -36,7 +36,7 @@ class Order(Generic[Asked]):
     """
 
     run: str
-    config: Asked  # of the worker's kind
+    config: Asked  # of the worker's kind, in `avlab/kinds`
     outbox: Outbox = field(init=False)
     began: float = field(default_factory=time.monotonic)
     state: str = "starting"

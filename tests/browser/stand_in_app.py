@@ -12,5 +12,5 @@ sys.path.insert(0, str(TESTS.parent))
 from avlab.ui import host  # noqa: E402
 
 WORKER = (sys.executable, str(TESTS / "support" / "stand_in_serving.py"))
-host.open_lab = functools.partial(host.open_lab, command=WORKER)
+host.open_lab = functools.partial(host.open_lab, worker_commands={"reference": WORKER})
 app = st.App(TESTS.parent / "app.py", lifespan=host.lifespan, routes=host.ROUTES)

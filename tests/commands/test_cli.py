@@ -237,7 +237,9 @@ def test_an_empty_database_name_is_no_default(path, command):
 
 @pytest.mark.slow
 def test_a_held_database_is_asked(path, tmp_path):
-    with Lab(path, command=(sys.executable, str(SUPPORT / "stand_in_worker.py"))) as lab:
+    with Lab(
+        path, worker_commands={"reference": (sys.executable, str(SUPPORT / "stand_in_worker.py"))}
+    ) as lab:
         ran = avlab("run", "--tokens", "40", "--json")
         assert ran.returncode == 0, ran.stderr
         summary = json.loads(ran.stdout)

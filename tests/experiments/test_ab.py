@@ -50,7 +50,7 @@ def plan(arms="adaptive,fixed:5,none", config=None, **changes):
 
 
 def conduct(path, arms="adaptive,fixed:5,none", **changes):
-    with Lab(path, command=WORKER) as lab:
+    with Lab(path, worker_commands={"reference": WORKER}) as lab:
         run = lab.run(*plan(arms, {"workload": "verse"}, **changes))
         assert lab.supervisor.wait(120), lab.supervisor.log_tail()
         assert not lab.supervisor.status().error, lab.supervisor.status().error
@@ -151,7 +151,7 @@ def test_identical_arms_are_compared_and_not_declared(path, simulated):
 
 
 def test_a_worker_that_dies_leaves_the_rounds_before(path):
-    with Lab(path, command=WORKER) as lab:
+    with Lab(path, worker_commands={"reference": WORKER}) as lab:
         run = lab.run(*plan(rounds=500))
         deadline = time.monotonic() + 60
         while lab.tally.snapshot()["steps"] < 100 and time.monotonic() < deadline:
@@ -186,7 +186,7 @@ def test_the_command_line_says_what_it_knew_when_a_worker_died(path):
 
 
 def test_a_second_experiment_is_refused_while_one_runs(path):
-    with Lab(path, command=WORKER) as lab:
+    with Lab(path, worker_commands={"reference": WORKER}) as lab:
         lab.run(*plan(rounds=500))
         with pytest.raises(Exception, match=r"A worker is busy with run .*: stop that one first"):
             lab.run(*plan())
@@ -196,7 +196,7 @@ def test_a_second_experiment_is_refused_while_one_runs(path):
 
 
 def test_a_run_without_an_ab_says_so(path):
-    with Lab(path, command=WORKER) as lab:
+    with Lab(path, worker_commands={"reference": WORKER}) as lab:
         run = lab.run({"tokens": 100, "max_num_seqs": 16, "arrival": "closed:4"})
         assert lab.supervisor.wait(60)
         with pytest.raises(NoExperiment, match="has no A/B in it"), lab.database.cursor() as con:

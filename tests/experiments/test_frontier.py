@@ -41,7 +41,7 @@ def plan(arms=("adaptive", "none"), **changes):
 def test_a_frontier_goes_on_where_it_was_stopped(tmp_path):
     config, whole = plan(repeats=3)
     first = plan(repeats=1)[1]
-    with Lab(tmp_path / "lab.duckdb", command=WORKER) as lab:
+    with Lab(tmp_path / "lab.duckdb", worker_commands={"reference": WORKER}) as lab:
         assert lab.plan_frontier(config, whole) == Rest([], whole)
         one = lab.run(config, first)
         assert lab.supervisor.wait(120) and not lab.supervisor.status().error

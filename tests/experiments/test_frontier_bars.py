@@ -248,7 +248,7 @@ def test_a_run_is_not_stopped_before_its_least_rounds(tmp_path):
     config = RunConfig.make(policy="none", max_num_seqs=4, workload="code")
     context = Context(config, True, tmp_path, costs)
     ran, plan = make_frontier(config, ["fixed:2", "none"], [4], 2000, "60steps", learn=0)
-    with Lab(tmp_path / "lab.duckdb", command=WORKER) as lab:
+    with Lab(tmp_path / "lab.duckdb", worker_commands={"reference": WORKER}) as lab:
         served = Product(context, lab)
         run = served.serve(ran, plan, 0.0, least=2)
         assert 2 <= served.kept(run) < plan.rounds

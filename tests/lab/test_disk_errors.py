@@ -140,7 +140,7 @@ def test_what_a_full_disk_refused_is_in_the_summary_once_there_is_room(tmp_path,
         raise RecorderError("It takes no more rows (No space left on device): free disk space.")
 
     path = tmp_path / "lab.duckdb"
-    with Lab(path, command=STAND_IN) as lab:
+    with Lab(path, worker_commands={"reference": STAND_IN}) as lab:
         run = lab.run({"target": "plain"})
         end = time.monotonic() + 60
         while lab.progress()["tally"]["steps"] < 5:

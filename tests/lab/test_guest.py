@@ -31,7 +31,8 @@ QUICK = (
     "4",
 )
 LAB = (
-    "import sys, time; from avlab.lab.lab import Lab; lab = Lab(sys.argv[1], command=sys.argv[2:]); "
+    "import sys, time; from avlab.lab.lab import Lab; "
+    "lab = Lab(sys.argv[1], worker_commands={'reference': sys.argv[2:]}); "
     "print('open', flush=True); time.sleep(600)"
 )
 SLEEPER = (
@@ -71,7 +72,7 @@ def sentences(stderr):
     ],
 )
 def test_a_lab_that_ends_leaves_its_guest_the_result_so_far(path, options, answer):
-    with Lab(path, command=WORKER) as lab:
+    with Lab(path, worker_commands={"reference": WORKER}) as lab:
         command = started(*CLI, *options)
         until(lambda: rounds(lab) >= 2)
         run = lab.supervisor.status().run
@@ -84,7 +85,7 @@ def test_a_lab_that_ends_leaves_its_guest_the_result_so_far(path, options, answe
 
 
 def test_json_and_a_run_without_an_experiment(path):
-    with Lab(path, command=WORKER) as lab:
+    with Lab(path, worker_commands={"reference": WORKER}) as lab:
         command = started(*CLI, "run", "--duration", "forever", "--json", "--database", str(path))
         until(lambda: lab.tally.snapshot()["steps"] > 20)
     out, err = command.communicate(timeout=120)
@@ -108,7 +109,9 @@ def test_a_lab_that_is_killed_leaves_its_guest_what_was_recorded(path):
 
 
 def test_a_run_that_had_not_begun_is_none(path):
-    with Lab(path, command=(sys.executable, str(SUPPORT / "stand_in_worker.py"))) as lab:
+    with Lab(
+        path, worker_commands={"reference": (sys.executable, str(SUPPORT / "stand_in_worker.py"))}
+    ) as lab:
         command = started(*CLI, "run", "--target", "slow to start")
         until(lambda: lab.supervisor.status().alive)
         time.sleep(1.0)
@@ -118,7 +121,7 @@ def test_a_run_that_had_not_begun_is_none(path):
 
 
 def test_a_lab_that_was_only_silent_for_a_while_is_followed_on(path, monkeypatch):
-    with Lab(path, command=WORKER) as lab:
+    with Lab(path, worker_commands={"reference": WORKER}) as lab:
         run = lab.run(RunConfig.make(max_num_seqs=16))
         until(lambda: lab.supervisor.status().state == "serving")
         remote = object.__new__(guest.Remote)

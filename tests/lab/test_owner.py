@@ -103,7 +103,7 @@ def test_a_lab_closes_without_waiting_for_a_guests_report(tmp_path, monkeypatch)
     begun, release, said, path = threading.Event(), threading.Event(), [], tmp_path / "lab.duckdb"
     monkeypatch.setattr(module, "CLOSE_SECONDS", 0.3)
     monkeypatch.setattr(Lab, "report", lambda self: begun.set() or release.wait(300))
-    lab = Lab(path, command=COMMAND)
+    lab = Lab(path, worker_commands={"reference": COMMAND})
     lab.run({"target": "plain"})
     guest, other = asking(path, "report", said), None
     try:
@@ -155,7 +155,7 @@ def test_another_process_asks_the_lab(tmp_path):
         command = [sys.executable, "-c", code, str(path), what, arguments]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
-    with Lab(path, command=COMMAND) as lab:
+    with Lab(path, worker_commands={"reference": COMMAND}) as lab:
         with pytest.raises(DatabaseHeld):
             Lab(path)
         answer = other("run", '{"config": {"target": "plain", "tokens": 40}}')

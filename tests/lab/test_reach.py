@@ -85,7 +85,7 @@ def test_two_runs_at_once_do_not_end_each_other(path):
 
 
 def test_a_guest_can_stop_a_worker_at_once(path):
-    with Lab(path, command=WORKER) as lab:
+    with Lab(path, worker_commands={"reference": WORKER}) as lab:
         lab.run({"target": "deaf"})
         while lab.progress()["status"]["state"] != "serving":
             time.sleep(0.05)

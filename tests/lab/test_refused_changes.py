@@ -39,7 +39,8 @@ def test_an_ab_is_not_disturbed_and_says_so_at_once(tmp_path, monkeypatch):
         )  # fmt: skip
         assert (asked.returncode, asked.stdout, asked.stderr) == (1, "", PLAN + "\n")
         app = page("live")
-        assert "Its plan decides policy and workload" in said(app) and "Switch policy" not in buttons(app)
+        assert "An experiment decides policy and workload: stop it to change them." in said(app)
+        assert "Switch policy" not in buttons(app)
         lab.stop()
 
 

@@ -33,7 +33,7 @@ COMMAND = (sys.executable, str(SUPPORT / "stand_in_worker.py"))
 def lab(tmp_path):
     frames = []
     with Recorder(tmp_path / "lab.duckdb") as recorder:
-        supervisor = Supervisor(tmp_path / "lab.duckdb", recorder, COMMAND)
+        supervisor = Supervisor(tmp_path / "lab.duckdb", recorder, {"reference": COMMAND})
         supervisor.frames, supervisor.recorder = frames, recorder
         yield supervisor
         supervisor.close()
@@ -104,7 +104,7 @@ def test_one_worker_at_a_time_and_the_next_may_follow(lab):
 
 
 def test_a_refused_start_leaves_what_is_known_of_the_run_before(tmp_path):
-    with Lab(tmp_path / "lab.duckdb", command=COMMAND) as lab:
+    with Lab(tmp_path / "lab.duckdb", worker_commands={"reference": COMMAND}) as lab:
         run = lab.run({"target": "plain"})
         until(lambda: lab.tally.steps > 5)
         known = lab.tally, lab.tape
@@ -253,7 +253,7 @@ def test_a_worker_that_cannot_start_says_why(lab):
 
 
 def test_a_run_that_never_began_leaves_nothing_in_the_database(tmp_path):
-    with Lab(tmp_path / "lab.duckdb", command=COMMAND) as lab:
+    with Lab(tmp_path / "lab.duckdb", worker_commands={"reference": COMMAND}) as lab:
         lab.run({"target": "missing"})
         assert lab.supervisor.wait(60)
         lab.settle()
@@ -303,7 +303,7 @@ from avlab.lab.supervisor import Supervisor
 from avlab.store.recorder import Recorder
 path, run, mood, *command = sys.argv[1:]
 with Recorder(path) as recorder:
-    supervisor = Supervisor(pathlib.Path(path), recorder, command=command)
+    supervisor = Supervisor(pathlib.Path(path), recorder, worker_commands={"reference": command})
     supervisor.start(RunConfig.make(target=mood), run)
     while supervisor._worker.inbox.committed < 5:
         time.sleep(0.02)
@@ -326,7 +326,7 @@ def test_nothing_outlives_a_killed_lab(tmp_path, mood):
     lab.wait()
     until(lambda: gone(worker) and gone(child))
     with Recorder(path) as recorder:
-        supervisor = Supervisor(path, recorder, command=COMMAND)
+        supervisor = Supervisor(path, recorder, worker_commands={"reference": COMMAND})
         with recorder.database.cursor() as con:
             found = queries.run_summary(con, run)
         assert found["state"] == "cut short" and found["steps"] > 0

@@ -18,7 +18,7 @@ PAGES = tuple(name for name in ALL_PAGES if name not in ("sampling_bias", "vllm"
 @contextmanager
 def opened(path):
     """The dashboard's lab over a database, with a worker that needs no model."""
-    host.open_lab(path, STAND_IN)
+    host.open_lab(path, {"reference": STAND_IN})
     assert not host.problem()
     try:
         yield host.lab()

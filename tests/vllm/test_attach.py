@@ -16,7 +16,7 @@ from vllm_stand_in import growing, metrics_text, serving
 
 from avlab.commands.cli import app
 from avlab.config import ConfigError
-from avlab.kinds import make_config
+from avlab.kinds.registry import make_config
 from avlab.lab.lab import Lab
 from avlab.store import queries
 from avlab.store.database import connect_reader
@@ -326,7 +326,9 @@ def test_a_wrong_setting_is_one_sentence(values, sentence):
 
 def test_kinds_of_worker_are_known_by_name():
     assert make_config({"url": "http://h"}, "attach").url == "http://h"
-    with pytest.raises(ConfigError, match="no worker of the kind 'sglang'; the kinds are reference, attach"):
+    with pytest.raises(
+        ConfigError, match="no worker of the kind 'sglang'; the kinds are attach, reference, vllm"
+    ):
         make_config({}, "sglang")
 
 

@@ -10,7 +10,8 @@ from vllm_records import ABOUT, K, record
 from avlab.config import ConfigError
 from avlab.engine.request import Finished
 from avlab.experiments.plan import make_plan, steps_ahead
-from avlab.kinds import VLLM_PYTHON, command_of, make_config
+from avlab.kinds.registry import command_of, make_config
+from avlab.kinds.vllm import VLLM_PYTHON
 from avlab.policies.arm import Arm, PolicyError
 from avlab.vllm import engine, memory
 from avlab.vllm.drained import Drained

@@ -14,7 +14,7 @@ from vllm_environment import PYTHON, child_environment, needs_vllm
 
 from avlab.config import ConfigError
 from avlab.engine.fetch import DEFAULT_TARGET, target_folder
-from avlab.kinds import VLLM_PYTHON
+from avlab.kinds.vllm import VLLM_PYTHON
 from avlab.lab.lab import Lab
 from avlab.store import queries
 from avlab.vllm.serving_config import VllmConfig

@@ -1,11 +1,25 @@
-"""What can be known to be wrong with a run before a worker is started for it. No torch here."""
+"""The reference engine: this project's own, on CPU or CUDA. No torch here."""
 
 from pathlib import Path
 
 from avlab.config import ConfigError, RunConfig
 from avlab.cost_file import CostError, read_samples
 from avlab.engine.fetch import FetchError, target_folder
+from avlab.kinds.base import Kind
 from avlab.workloads import WorkloadError, open_workload
+
+POLICIES = (
+    "adaptive",
+    "adaptive+explore=0.02",
+    "adaptive+depth",
+    "adaptive+depth+explore=0.001",
+    "adaptive:raw",
+    "adaptive:head",
+    "fixed:2",
+    "fixed:4",
+    "fixed:7",
+    "none",
+)
 
 
 def check(config: RunConfig) -> None:
@@ -31,3 +45,6 @@ def _target(config: RunConfig) -> None:
 def _costs(config: RunConfig) -> None:
     if config.costs is not None:
         read_samples(Path(config.costs).expanduser())
+
+
+KIND = Kind(RunConfig, check=check, playground=True, policies=POLICIES)
