@@ -114,7 +114,7 @@ def test_a_refused_start_leaves_what_is_known_of_the_run_before(tmp_path):
         seen = lab.tally.steps
         until(lambda: lab.tally.steps > seen)
         lab.stop()
-        lab.supervisor._command = (str(tmp_path / "nothing here"),)
+        lab.supervisor._commands = {"reference": (str(tmp_path / "nothing here"),)}
         with pytest.raises(WorkerError, match="could not be started"):
             lab.run({"target": "plain"})
         told = lab.progress()

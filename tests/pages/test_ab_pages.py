@@ -144,7 +144,9 @@ def test_an_ab_that_was_stopped_before_its_first_round_does_not_claim_to_run(tmp
         assert app.dataframe[0].value["95 %, watched"].tolist() == ["–", "baseline"]
         assert app.dataframe[0].proto.placeholder == "–"
         ended = analysed()
-        assert "These numbers leave out learning, wash-out, windows of full verification" in said(page("live", run))
+        assert "These numbers leave out learning, wash-out, windows of full verification" in said(
+            page("live", run)
+        )
     for draw in (ab.ratios, ab.ledger):
         assert "under way" in written(draw(running)) and "under way" not in written(draw(ended))
         assert "It ended before a round was complete" in written(draw(ended))
