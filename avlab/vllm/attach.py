@@ -45,13 +45,14 @@ class Outbox(Protocol):
 class Order(Protocol):
     """What a watch asks of the worker that it runs in: `avlab.workers.entry.Order`.
 
-    config: an AttachConfig. state and step are what heartbeats say. clock: seconds since the run began.
+    state and step are what heartbeats say. clock: seconds since the run began.
     """
 
-    config: Any
     state: str
     step: int
 
+    @property
+    def config(self) -> AttachConfig: ...
     @property
     def outbox(self) -> Outbox: ...
     @property
@@ -66,7 +67,7 @@ class Watch:
 
     def __init__(self, order: Order):
         self.order, self.put = order, order.outbox.put
-        self.config: AttachConfig = order.config
+        self.config = order.config
         self.server = Server(
             self.config.url, self.config.key_variable, self.config.ca_file, self.config.timeout
         )

@@ -7,7 +7,7 @@ from avlab.vllm.attach_config import AttachConfig
 from avlab.workers.entry import Order, work
 
 
-def serve(order: Order) -> str:
+def serve(order: Order[AttachConfig]) -> str:
     """Watch to the end; an error of ours is its sentence."""
     return Watch(order).run()
 
