@@ -24,9 +24,9 @@ status = lab.supervisor.status()
 def follow() -> None:
     """The generation in service, or the last one."""
     prompting.controls()
-    take = lab.tape.now
-    if take.steps:
-        tokens(take.steps, f"{status.run}{take.request}")
+    generation = lab.generation.now
+    if generation.steps:
+        tokens(generation.steps, f"{status.run}{generation.request}")
 
 
 if status.run is None or not status.alive:
@@ -60,7 +60,7 @@ else:
 
 with host.connection() as con:
     found = queries.generations(con, shown.run)
-served_now = lab.tape.now.request if shown.live else 0
+served_now = lab.generation.now.request if shown.live else 0
 kept = {each["request"]: each for each in found if each["request"] != served_now}
 if kept:
     st.markdown("#### Earlier prompts of the run on show")

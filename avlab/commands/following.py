@@ -81,9 +81,9 @@ class Interrupts:
 @contextmanager
 def opened(config: Config, plan: Experiment | None = None) -> Iterator[ServedRun]:
     """A run that was just started: in a lab of our own, or in the one that holds the database."""
-    from avlab.lab.guest import Remote
     from avlab.lab.lab import Lab
     from avlab.lab.reach import open_or_ask
+    from avlab.lab.remote import Remote
 
     kind_named(config.kind).check(config)
 

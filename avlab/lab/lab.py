@@ -24,10 +24,10 @@ from avlab.experiments.summary import summarise
 from avlab.experiments.values import to_values
 from avlab.kinds.base import Config
 from avlab.kinds.registry import REFERENCE, make_config
+from avlab.lab.generation import LastGeneration
 from avlab.lab.owner import Owner, OwnerError
 from avlab.lab.supervisor import Supervisor, WorkerError
 from avlab.lab.tally import Tally
-from avlab.lab.tape import Tape
 from avlab.policies.arm import load_of
 from avlab.store import queries
 from avlab.store.database import Database, owner_of
@@ -61,7 +61,7 @@ class Lab:
         takes_others_runs: bool = True,
     ):
         self.notes: list[str] = []
-        self.tally, self.tape = Tally(), Tape()  # of the last run that was started
+        self.tally, self.generation = Tally(), LastGeneration()  # of the last run that was started
         self._turn = threading.Lock()  # held while a run takes the place of the one before
         self._plan: commands.Experiment | None = None  # of the last run
         # workload and arrival in force; "" for those that a plan changes, or nobody knows
@@ -74,7 +74,7 @@ class Lab:
             self.supervisor = Supervisor(self.database.path, self.recorder, worker_commands)
             if self.supervisor.recovered:
                 self.notes.append(f"A worker left over from run {self.supervisor.recovered} was ended.")
-            self.owner = self._open_door()
+            self.owner = self._open_owner()
         except BaseException:
             self.database.close()
             raise
@@ -101,7 +101,7 @@ class Lab:
                 run,
                 lambda frame: self._frame(frame, tally),
             )
-            self.tally, self.tape, self._plan = tally, Tape(), plan
+            self.tally, self.generation, self._plan = tally, LastGeneration(), plan
             self.traffic = _traffic(checked, plan)
         if plan is not None:
             self.supervisor.send(plan)
@@ -121,7 +121,7 @@ class Lab:
         arguments = {"timeout": 0.0} if at_once else {}
         threading.Thread(target=self.supervisor.stop, kwargs=arguments).start()
 
-    def _run_of_a_guest(self, **asked: Any) -> str:
+    def _run_for_another_process(self, **asked: Any) -> str:
         if not self._takes_others_runs:
             raise WorkerError(
                 f"{self.database.path} is held by a command (PID {os.getpid()}) that serves one run and ends: wait "
@@ -163,14 +163,14 @@ class Lab:
         """Ask for a prompt to be served alone; `tape` follows it. Raises WorkerError where that cannot be now."""
         if self.comparing:
             raise WorkerError(COMPARING)
-        if self.tape.now.active:
+        if self.generation.now.active:
             raise WorkerError("The playground is in use: wait for its end, or end it.")
-        before, self.tape = self.tape, Tape()
-        self.tape.ask(command)
+        before, self.generation = self.generation, LastGeneration()
+        self.generation.ask(command)
         try:
             self.supervisor.send(command)
         except WorkerError:
-            self.tape = before
+            self.generation = before
             raise
 
     def runs(self) -> list[dict]:
@@ -249,9 +249,9 @@ class Lab:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _open_door(self) -> Owner | None:
+    def _open_owner(self) -> Owner | None:
         handlers: dict[str, Callable[..., Any]] = {
-            "run": self._run_of_a_guest,
+            "run": self._run_for_another_process,
             "progress": self.progress,
             "stop": self.ask_to_stop,
             "runs": self.runs,
@@ -270,7 +270,7 @@ class Lab:
             self.notes.append(str(error))
             return None
 
-    def _hear(self, frame: frames.Frame) -> None:
+    def _note_answer(self, frame: frames.Frame) -> None:
         """Note the answer to a change: a block begins, or an event refuses it."""
         match frame:
             case frames.Event(level="warning", kind=kind, text=text) if kind in REFUSALS:
@@ -281,8 +281,8 @@ class Lab:
 
     def _frame(self, frame: frames.Frame, tally: Tally) -> None:
         tally.add(frame)
-        self.tape.add(frame)
-        self._hear(frame)
+        self.generation.add(frame)
+        self._note_answer(frame)
         self._on_frame(frame)
 
 

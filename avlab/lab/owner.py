@@ -25,7 +25,7 @@ VERSION = 1
 ANSWER_SECONDS = 5.0  # for a first sign of life
 WORK_SECONDS = 600.0  # for the answer itself: an export can take a while
 CLOSE_SECONDS = 5.0  # that an owner which closes gives the answer it is at
-FAREWELL_MS = 500  # for the last words to leave
+LINGER_MS = 500  # for the last words to leave
 CLOSED = "The lab closed before it could answer: ask again, and whoever has the database then will."
 LOOK_SECONDS = 2.0  # between two looks at whether an owner that has not answered is there still
 Handlers = Mapping[str, Callable[..., Any]]
@@ -117,7 +117,7 @@ class Owner:
             self._answers += [(asker, _refusal(CLOSED)) for asker in self._unanswered]
             self._send_answers()
         finally:
-            self._wire.close(FAREWELL_MS)
+            self._wire.close(LINGER_MS)
 
     def _take_questions(self) -> None:
         with contextlib.suppress(zmq.Again):

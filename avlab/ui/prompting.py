@@ -5,7 +5,7 @@ import time
 import streamlit as st
 
 from avlab.errors import is_ours
-from avlab.lab.tape import Take
+from avlab.lab.generation import Generation
 from avlab.ui import host, settings
 from avlab.ui.typed import number, text_of, whole
 from avlab.wire import commands
@@ -53,10 +53,10 @@ def form(arm: str) -> None:
 
 def controls() -> None:
     """The buttons of a generation in service, and a line that says how it is. Tells the worker that somebody looks."""
-    take = host.lab().tape.now
-    if take.active:
+    generation = host.lab().generation.now
+    if generation.active:
         _send(commands.Attend())
-    waits = take.state == "running" and bool(take.command and take.command.step_by_step)
+    waits = generation.state == "running" and bool(generation.command and generation.command.step_by_step)
     one, two, three, _ = st.columns([1, 1, 1, 2])
     one.button(
         "Step", key="playground-step", icon=":material/skip_next:", width="stretch", disabled=not waits,
@@ -67,28 +67,29 @@ def controls() -> None:
         on_click=_send, args=(commands.Advance(to_the_end=True),),
     )  # fmt: skip
     three.button(
-        "End", key="playground-end", icon=":material/close:", width="stretch", disabled=not take.active,
+        "End", key="playground-end", icon=":material/close:", width="stretch", disabled=not generation.active,
         on_click=_send, args=(commands.Leave(),),
     )  # fmt: skip
-    st.markdown(_line(take))
-    if take.state == "refused":
-        st.error(take.said)
+    st.markdown(_line(generation))
+    if generation.state == "refused":
+        st.error(generation.said)
 
 
 ENDS = {"end": "End of text", "length": "It reached its limit", "cancelled": "You ended it"}
 
 
-def _line(take: Take) -> str:
-    said = sum(len(step.tokens) for step in take.steps)
-    counted = f"{said} tokens in {len(take.steps)} steps under **{take.arm}**"
-    match take.state:
+def _line(generation: Generation) -> str:
+    said = sum(len(step.tokens) for step in generation.steps)
+    counted = f"{said} tokens in {len(generation.steps)} steps under **{generation.arm}**"
+    match generation.state:
         case "asked":
             return ":violet-badge[asked] The worker answers after its current step."
         case "running":
             return f":violet-badge[the workload waits] {counted}"
         case "ended":
-            note = f" {take.said}" if take.said else ""
-            return f":gray-badge[the workload goes on] {ENDS.get(take.finish, take.finish)}: {counted}.{note}"
+            note = f" {generation.said}" if generation.said else ""
+            ended = ENDS.get(generation.finish, generation.finish)
+            return f":gray-badge[the workload goes on] {ended}: {counted}.{note}"
     return ""
 
 
@@ -115,7 +116,7 @@ def _ask(step_by_step: bool, example: str | None) -> None:
 
 
 def _send(command: commands.Command) -> None:
-    seen = len(host.lab().tape.now.steps)
+    seen = len(host.lab().generation.now.steps)
     try:
         host.lab().supervisor.send(command)
     except Exception as error:
@@ -130,7 +131,7 @@ def _await(steps: int) -> None:
     """Until so many steps have arrived or the generation is over, or for a moment."""
     end = time.monotonic() + ANSWER_SECONDS
     while time.monotonic() < end:
-        take = host.lab().tape.now
-        if not take.active or len(take.steps) >= steps:
+        generation = host.lab().generation.now
+        if not generation.active or len(generation.steps) >= steps:
             return
         time.sleep(0.02)

@@ -16,7 +16,7 @@ from avlab.about import code_version
 from avlab.vllm import VllmError
 from avlab.vllm.attach_config import AttachConfig
 from avlab.vllm.drained import NO_LENGTH, Drained
-from avlab.vllm.inside import Found, Unread, find
+from avlab.vllm.find_extension import Found, Unread, find_extension
 from avlab.vllm.intervals import engine_sample, step_of
 from avlab.vllm.metrics import Counters, Engine, MetricsError, Reading, between, fell, read, total
 from avlab.vllm.server import Server, ServerError
@@ -110,7 +110,7 @@ class Watch:
         unread: list[str] = []  # why the extension tells nothing
         try:
             info = self.server.configuration()
-            found = find(self.server, info, self._first_alone(reading))
+            found = find_extension(self.server, info, self._first_alone(reading))
         except Unread as error:
             unread = error.sentences
         except ServerError as error:
@@ -295,7 +295,7 @@ class Watch:
     def _find_again(self, reading: Reading) -> None:
         """The extension of a server that restarted. Raises ServerError where it may be found the next time."""
         try:
-            found = find(self.server, self.server.configuration(), self._first_alone(reading))
+            found = find_extension(self.server, self.server.configuration(), self._first_alone(reading))
         except (Unread, ServerError) as error:
             if isinstance(error, ServerError) and error.passing:
                 raise

@@ -97,8 +97,8 @@ class Server:
     def call(self, method: str, *arguments: int) -> dict[str, Any]:
         """What the server's first worker answers to a method of its extension. Raises ServerError.
 
-        Only in development mode, and only where all workers have that method: `inside`. The question ends by our clock
-        alone: one that vLLM gives up leaves its answer behind for whoever asks next.
+        Only in development mode, and only where all workers have that method: `find_extension`. The question ends by
+        our clock alone: one that vLLM gives up leaves its answer behind for whoever asks next.
         """
         body = json.dumps({"method": method, "args": arguments}).encode()
         text = self.text("/collective_rpc", body)

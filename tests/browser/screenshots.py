@@ -79,7 +79,7 @@ def record(database: Path) -> None:
         lab.run(quiet.changed(keep_text=True))
         until(lambda: lab.tally.snapshot()["steps"] > 150 or not lab.supervisor.status().alive)
         lab.generate(commands.Generate([{"role": "user", "content": PROMPT}], 60))
-        until(lambda: not lab.tape.now.active)
+        until(lambda: not lab.generation.now.active)
         lab.stop()
 
 

@@ -107,10 +107,10 @@ def test_a_refused_start_leaves_what_is_known_of_the_run_before(tmp_path):
     with Lab(tmp_path / "lab.duckdb", worker_commands={"reference": COMMAND}) as lab:
         run = lab.run({"target": "plain"})
         until(lambda: lab.tally.steps > 5)
-        known = lab.tally, lab.tape
+        known = lab.tally, lab.generation
         with pytest.raises(WorkerError, match=f"busy with run {run}"):
             lab.run({"target": "plain"})
-        assert (lab.tally, lab.tape) == known
+        assert (lab.tally, lab.generation) == known
         seen = lab.tally.steps
         until(lambda: lab.tally.steps > seen)
         lab.stop()

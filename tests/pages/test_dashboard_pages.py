@@ -185,12 +185,12 @@ def test_the_playground_steps_runs_on_and_is_looked_at_again(tmp_path):
         next(area for area in app.text_area if area.label == "Prompt").set_value("why is it so?")
         for number, button in ((1, "Step by step"), (2, "Step")):
             pressed(app, button)
-            until(lambda: len(lab.tape.now.steps) == number)  # noqa: B023
+            until(lambda: len(lab.generation.now.steps) == number)  # noqa: B023
             app.run()
             assert not app.exception and f"in {number} steps under **adaptive**" in said(app)
         assert lab.supervisor.status().state in ("serving", "playground")
         pressed(app, "Run on")
-        until(lambda: lab.tape.now.state == "ended")
+        until(lambda: lab.generation.now.state == "ended")
         app.run()
         assert "the workload goes on" in said(app) and "It reached its limit" in said(app)
         assert any(element.proto.component_name == "avlab_tokens" for element in app.get("bidi_component"))
@@ -213,7 +213,7 @@ def test_a_prompt_that_cannot_be_served_is_said_and_the_workload_goes_on(tmp_pat
         assert "keeps no text" in said(app)
         next(area for area in app.text_area if area.label == "Prompt").set_value("  ")
         pressed(app, "Straight through")
-        until(lambda: lab.tape.now.state == "refused")
+        until(lambda: lab.generation.now.state == "refused")
         app.run()
         assert [error.value for error in app.error] == ["The prompt is empty: type something first."]
         seen = steps_of(lab)

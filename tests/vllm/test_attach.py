@@ -23,7 +23,7 @@ from avlab.store.database import connect_reader
 from avlab.vllm.attach import AttachError, Watch
 from avlab.vllm.attach_config import AttachConfig
 from avlab.vllm.drained import NO_LENGTH, NO_STEPS
-from avlab.vllm.inside import FIRST_ONLY, NAME, NOT_LOADED, UNASKED
+from avlab.vllm.find_extension import FIRST_ONLY, NAME, NOT_IN_DEVELOPMENT_MODE, NOT_LOADED
 from avlab.vllm.intervals import step_of
 from avlab.vllm.metrics import Counters, MetricsError
 from avlab.vllm.server import ServerError
@@ -156,8 +156,8 @@ def test_what_cannot_be_known_is_said(adaptive, speculates, told, words):
 
 def test_why_the_extension_tells_nothing_stands_with_what_cannot_be_known():
     assert cannot_know(False, True, True, [NOT_LOADED])[-1] == NOT_LOADED
-    assert UNASKED in cannot_know(None, True, False, [UNASKED])
-    assert UNASKED not in cannot_know(None, True, False)
+    assert NOT_IN_DEVELOPMENT_MODE in cannot_know(None, True, False, [NOT_IN_DEVELOPMENT_MODE])
+    assert NOT_IN_DEVELOPMENT_MODE not in cannot_know(None, True, False)
 
 
 def test_the_server_says_whether_verification_is_adaptive_in_development_mode():
@@ -572,7 +572,7 @@ def info_of(**parallel):
 @pytest.mark.parametrize(
     ("answers", "sentence"),
     [
-        ({}, UNASKED),
+        ({}, NOT_IN_DEVELOPMENT_MODE),
         ({INFO: info_of(worker_extension_cls="")}, NOT_LOADED),
         ({INFO: info_of(worker_extension_cls="their.Own")}, "extension is their.Own, which is not the lab's"),
         ({INFO: (503, "busy")}, "answered 503. So its worker extension is not read."),
@@ -587,7 +587,7 @@ def test_why_there_is_no_extension_is_said_and_workers_without_it_are_asked_noth
     [said] = [text for text in desk.said("info") if sentence in text]
     (hello,) = desk.of(fr.Hello)
     assert hello.machine["unread"] == [said] and not hello.machine["extension"] and asked == []
-    others = {UNASKED, NOT_LOADED} - {sentence}
+    others = {NOT_IN_DEVELOPMENT_MODE, NOT_LOADED} - {sentence}
     assert not others.intersection(desk.said("info"))
 
 

@@ -11,7 +11,7 @@ from dashboard import until
 from places import ROOT, SUPPORT
 
 from avlab.config import RunConfig
-from avlab.lab import guest
+from avlab.lab import remote as lab_remote
 from avlab.lab.lab import Lab
 from avlab.lab.owner import OwnerClosed, OwnerSilent, ask
 from avlab.store import queries
@@ -124,7 +124,7 @@ def test_a_lab_that_was_only_silent_for_a_while_is_followed_on(path, monkeypatch
     with Lab(path, worker_commands={"reference": WORKER}) as lab:
         run = lab.run(RunConfig.make(max_num_seqs=16))
         until(lambda: lab.supervisor.status().state == "serving")
-        remote = object.__new__(guest.Remote)
+        remote = object.__new__(lab_remote.Remote)
         remote.database, remote.run, remote._end, remote._tally = str(path), run, None, {"policy": "adaptive"}
         asked, said, real = [], [], ask
         remote._say = said.append
@@ -135,7 +135,7 @@ def test_a_lab_that_was_only_silent_for_a_while_is_followed_on(path, monkeypatch
                 raise OwnerSilent("No lab answers.")
             return real(database, what, **more)
 
-        monkeypatch.setattr(guest.owner, "ask", silent_at_first)
+        monkeypatch.setattr(lab_remote.owner, "ask", silent_at_first)
         assert remote.progress()["status"]["state"] == "serving"
         assert said == ["The lab that serves this run does not answer: looking for what it has recorded."]
         lab.stop()

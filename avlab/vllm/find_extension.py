@@ -16,12 +16,12 @@ from avlab.vllm.server import Server, ServerError
 NAME = "avlab.vllm.extension.Watch"
 CLASSES = ("Watch", "Switch")
 
-UNASKED = (
+NOT_IN_DEVELOPMENT_MODE = (
     "The server is not in development mode, so whether it has the worker extension cannot be asked: start it with "
     f"VLLM_SERVER_DEV_MODE=1 and --worker-extension-cls {NAME}."
 )
 NOT_LOADED = f"The worker extension is not loaded: start the server with --worker-extension-cls {NAME}."
-BLIND = "The server has the worker extension, which cannot see its steps."
+SEES_NO_STEPS = "The server has the worker extension, which cannot see its steps."
 FIRST_ONLY = (
     "The server's worker extension answers for its first engine alone, so the counters of all are told: --engine 0 "
     "watches the first one from inside."
@@ -48,12 +48,12 @@ class Found:
         return int(self.about["K"])
 
 
-def find(server: Server, info: Mapping[str, Any] | None, first_alone: bool) -> Found:
+def find_extension(server: Server, info: Mapping[str, Any] | None, first_alone: bool) -> Found:
     """The extension of a server. info: its configuration, None outside of development mode. first_alone: its first
     engine is all that is to be watched. Raises Unread, or ServerError where it did not answer.
     """
     if info is None:
-        raise Unread(UNASKED)
+        raise Unread(NOT_IN_DEVELOPMENT_MODE)
     name = _extension(info)
     if not name:
         raise Unread(NOT_LOADED)
@@ -66,7 +66,7 @@ def find(server: Server, info: Mapping[str, Any] | None, first_alone: bool) -> F
     try:
         about = about | {"offset": float(about["clock"]) - arrived}
         if not about["steps"]:
-            raise Unread(BLIND, *about["missing"])
+            raise Unread(SEES_NO_STEPS, *about["missing"])
     except (KeyError, TypeError):
         raise ServerError(f"{server.url} has another worker extension of the name {name}.") from None
     return Found(about, server.call("avlab_drain", NO_STEPS, -1))

@@ -7,7 +7,7 @@ from avlab.wire import commands, frames
 
 
 @dataclass(frozen=True, slots=True)
-class Take:
+class Generation:
     """What is known of a generation.
 
     state: "none", "asked" (the worker has not answered), "running", "ended" or "refused". said: why it was refused,
@@ -27,17 +27,17 @@ class Take:
         return self.state in ("asked", "running")
 
 
-class Tape:
+class LastGeneration:
     """Keeps the last generation. `ask` and `add` are called from one thread each; `now` from any."""
 
     def __init__(self) -> None:
-        self.now = Take()
+        self.now = Generation()
         self._lock = threading.Lock()
 
     def ask(self, command: commands.Generate) -> None:
         """A generation was asked for."""
         with self._lock:
-            self.now = Take(command, "asked")
+            self.now = Generation(command, "asked")
 
     def add(self, frame: frames.Frame) -> None:
         """Take notice of a frame."""
