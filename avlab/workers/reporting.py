@@ -37,7 +37,7 @@ class StepReporter:
         self._recorded = features
         self._every = {"all": 1, "sampled": SAMPLED_STEPS, "none": 0}[drafts]
         if self._every:
-            draft_rows.schema()  # now, so that no step waits for the import
+            draft_rows.prepare()  # now, so that no step waits for imports
         self.arm: Arm = NONE
         self.block, self.kind, self._taught = -1, "", True
         self.name = "none"  # of the arm, where several blocks have the same one
