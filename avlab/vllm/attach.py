@@ -7,20 +7,19 @@ worker extension and is in development mode, a `Step` is a step of its engine, a
 
 import os
 import platform
-import threading
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import Any
 
 from avlab.about import code_version
 from avlab.vllm import VllmError
-from avlab.vllm.attach_config import AttachConfig
 from avlab.vllm.drained import NO_LENGTH, Drained
 from avlab.vllm.find_extension import Found, Unread, find_extension
 from avlab.vllm.intervals import engine_sample, step_of
 from avlab.vllm.metrics import Counters, Engine, MetricsError, Reading, between, fell, read, total
 from avlab.vllm.server import Server, ServerError
 from avlab.vllm.unknown import cannot_know
+from avlab.vllm.watching import Order
 from avlab.wire import commands, frames
 
 ARM = "watched"
@@ -30,36 +29,6 @@ NOT_TOLD = "not told"
 
 class AttachError(VllmError):
     """The server cannot be watched, or not any more. The message is one sentence."""
-
-
-class Outbox(Protocol):
-    """Where frames go, and commands come from. lost: why the lab cannot be reached any more, else ""."""
-
-    lost: str
-
-    def put(self, frame: frames.Frame) -> None: ...
-    def commands(self) -> Sequence[commands.Command]: ...
-    def wait(self, seconds: float) -> None: ...
-
-
-class Order(Protocol):
-    """What a watch asks of the worker that it runs in: `avlab.workers.entry.Order`.
-
-    state and step are what heartbeats say. clock: seconds since the run began.
-    """
-
-    state: str
-    step: int
-
-    @property
-    def config(self) -> AttachConfig: ...
-    @property
-    def outbox(self) -> Outbox: ...
-    @property
-    def asked_to_stop(self) -> threading.Event: ...
-    def clock(self) -> float: ...
-    def progress(self, doing: str, done: int, total: int) -> None: ...
-    def event(self, level: str, kind: str, text: str) -> None: ...
 
 
 class Watch:
@@ -123,7 +92,7 @@ class Watch:
         drafter = None if not self.K else str(spec.get("model") or spec.get("method") or NOT_TOLD)
         self.put(
             frames.Hello(
-                kind=AttachConfig.kind,
+                kind=self.config.kind,
                 pid=os.getpid(),
                 wall=time.time() - self.order.clock(),
                 config=self.config.model_dump(mode="json") | {"policy": ARM, "workload": WORKLOAD},

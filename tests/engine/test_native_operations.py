@@ -12,7 +12,7 @@ from avlab.engine.cache import Batch, KVCache
 from avlab.engine.checkpoint import ModelConfig, Weights
 from avlab.engine.drafters.draws import Draws, row_features
 from avlab.engine.linear import Linear
-from avlab.engine.native import native_for
+from avlab.engine.native import building, native_for
 from avlab.engine.rows import draw_rows, log_sum_exp
 from avlab.engine.sampler import SamplingParameters, nucleus
 from avlab.engine.target import Layer, Stack, attend, rotate
@@ -262,8 +262,8 @@ def test_a_build_that_fails_says_why(tmp_path, monkeypatch):
     )
     compiler.chmod(0o755)
     monkeypatch.setenv("CXX", str(compiler))
-    monkeypatch.setattr("avlab.engine.native.cache_folder", lambda: tmp_path)
-    monkeypatch.setattr("avlab.engine.native._built", native._built.__wrapped__)
+    monkeypatch.setattr("avlab.engine.native.building.cache_folder", lambda: tmp_path)
+    monkeypatch.setattr("avlab.engine.native.built", building.built.__wrapped__)
     assert native.why_not(torch.float32, CPU).endswith("failed: native.cpp:1: error: no room")
     monkeypatch.setenv("CXX", "no-such-compiler")
     assert native.why_not(torch.float32, CPU) == "there is no compiler no-such-compiler here"

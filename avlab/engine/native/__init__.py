@@ -9,29 +9,16 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import hashlib
-import os
-import platform
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from avlab.engine.cache import Batch
-from avlab.engine.fetch import cache_folder
+from avlab.engine.native.building import built
 
-SOURCES = sorted(path for path in Path(__file__).parent.iterdir() if path.suffix in (".cpp", ".h"))
-FLAGS = (
-    *("-O3", "-march=native", "-std=c++17", "-fopenmp", "-shared", "-fPIC"),
-    # sums may be reordered, so that they use vectors; infinities and what is not a number keep their meaning
-    *("-fno-math-errno", "-fno-trapping-math", "-fassociative-math", "-fno-signed-zeros"),
-)
 HEAD_SIZES = (64, 128)
 BLOCK = 32  # outputs of a packed weight's block
 ENDINGS = {"none": 0, "silu": 1, "times": 2, "plus": 3}
@@ -299,7 +286,7 @@ class Native:
 @functools.cache
 def native_for(dtype: torch.dtype | None, device: torch.device) -> Native | None:
     """The native operations, or None where `why_not` has a reason."""
-    return None if why_not(dtype, device) or dtype is None else Native(_built()[0], dtype)
+    return None if why_not(dtype, device) or dtype is None else Native(built()[0], dtype)
 
 
 def why_not(dtype: torch.dtype | None, device: torch.device) -> str:
@@ -308,51 +295,4 @@ def why_not(dtype: torch.dtype | None, device: torch.device) -> str:
         return f"the device is {device.type}"
     if dtype not in (torch.float32, torch.bfloat16):
         return f"the dtype is {str(dtype).removeprefix('torch.')}"
-    return _built()[1]
-
-
-@functools.cache
-def _built() -> tuple[str, str]:
-    """The path of the library, built where it is not yet; or why there is none."""
-    name = os.environ.get("CXX", "g++")
-    compiler = shutil.which(name)
-    if os.environ.get("AVLAB_NATIVE") == "0":
-        return "", "AVLAB_NATIVE=0 turns them off"
-    if platform.system() != "Linux":
-        return "", f"they are built on Linux only, this is {platform.system()}"
-    if compiler is None:
-        return "", f"there is no compiler {name} here"
-    try:
-        version = subprocess.run([compiler, "--version"], capture_output=True, check=True, timeout=20).stdout
-        parts = [*(path.read_bytes() for path in SOURCES), repr(FLAGS).encode(), version, _processor()]
-        digest = hashlib.sha256(b"\0".join(parts)).hexdigest()
-        path = cache_folder() / "native" / f"{digest[:20]}.so"
-        if not path.exists():
-            _build(compiler, path)
-        return str(path), ""
-    except subprocess.CalledProcessError as error:
-        said = error.stderr.decode(errors="replace").strip().splitlines()
-        return (
-            "",
-            f"{name} failed: {next((line for line in said if 'error' in line), said[-1] if said else '')}",
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return "", f"they could not be built: {error}"
-
-
-def _build(compiler: str, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        made = Path(folder) / "native.so"
-        units = [str(source) for source in SOURCES if source.suffix == ".cpp"]
-        subprocess.run(
-            [compiler, *FLAGS, *units, "-o", str(made)], capture_output=True, check=True, timeout=300
-        )
-        made.replace(path)  # several processes may build at once, with the same result
-
-
-def _processor() -> bytes:
-    """What -march=native depends on: the processor's model and its extensions."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    wanted = {line for line in lines if line.split("\t")[0].split(" ")[0] in ("model", "flags", "Features")}
-    return "\n".join(sorted(wanted)).encode()
+    return built()[1]
