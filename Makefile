@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 ARGS ?=
 AUDITED := adaptive adaptive:raw fixed:2 maximum:0.2 budget:earlier drawn:0.2 budget:same-step noise:correction
 
-.PHONY: run test test-long test-vllm test-vllm-some check soak screenshots setup setup-dev fetch audit bench bench-vllm-env sample-runs train-drafter clean
+.PHONY: run lint test test-long test-vllm test-vllm-some check soak screenshots setup setup-dev fetch audit bench bench-vllm-env sample-runs train-drafter clean
 .DEFAULT_GOAL := run
 
 run: fetch            ## the dashboard, on http://127.0.0.1:8501; ARGS="--port 8600" is another port
@@ -36,11 +36,13 @@ VLLM_EVERY_TIME := with_the_extension_and_without or verification_did or our_all
 test-vllm-some:
 	$(MAKE) test-vllm ARGS='-k "$(VLLM_EVERY_TIME)"'
 
-check: setup-dev      ## format, lint, types, who imports whom, and the fast tests
+lint: setup-dev       ## format, lint, types, who imports whom
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy avlab
 	$(BIN)/lint-imports
+
+check: lint           ## the same, and the fast tests: some minutes
 	$(PYTEST) -m "not long and not slow and not model and not browser and not vllm" $(PARALLEL) $(ARGS)
 
 soak: setup-dev fetch ## an hour live with three browsers: the dashboard's memory, log, charts. SOAK_SECONDS=600 is shorter

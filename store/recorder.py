@@ -19,7 +19,7 @@ from avlab.store.rows import event_row, rows_of
 from avlab.wire.codec import UNNUMBERED, Envelope
 from avlab.wire.frames import Bye, Hello
 
-FLUSH_SECONDS = 1.0  # chosen here: see BATCH_SECONDS in avlab/workers/inbox.py
+FLUSH_SECONDS = 1.0  # chosen here: see BATCH_SECONDS in avlab/lab/inbox.py
 FLUSH_ROWS = 65_536  # chosen here: about half a row group
 PENDING_ROWS = 4 * FLUSH_ROWS  # what may wait in memory while commits fail
 

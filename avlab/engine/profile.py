@@ -138,9 +138,8 @@ def _draft_job(target: Target, drafter: Drafter, cache: KVCache, n: int, depth: 
 
     def run():
         # an autoregressive drafter goes on from what it knows; timed as in serving, with one new token each
-        known = getattr(drafter, "known", None)
-        if known is not None:
-            known[:n] = [at] * n
+        for row in range(n):
+            drafter.assume_read(row, at)
         return drafter.propose(inputs, depth)
 
     return run

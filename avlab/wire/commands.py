@@ -64,7 +64,7 @@ class Experiment(Message, frozen=True, tag=snake):
     and gives every arm of a round the same prompts with the same seeds.
     """
 
-    arms: list[str]  # labels, see `avlab.policies.labels`; "fixed:5@16" has a load of its own
+    arms: list[str]  # labels, see `avlab.policies.arm.labels`; "fixed:5@16" has a load of its own
     baseline: str  # one of them
     rounds: int
     concurrency: int  # requests under way

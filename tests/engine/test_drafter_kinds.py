@@ -29,6 +29,9 @@ class Parrot:
         nothing = np.full((*tokens.shape, 1), np.nan)
         return Drafts(tokens, draft_probs=None, vocabulary=None, features=Features(self.features, nothing))
 
+    def assume_read(self, cache_row, tokens):
+        pass
+
     def forget(self, cache_row):
         pass
 

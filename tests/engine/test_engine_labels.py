@@ -267,6 +267,9 @@ class Parrot:
         nothing = Features(self.features, np.full((len(tokens), depth, 1), np.nan))
         return Drafts(torch.tensor(tokens), draft_probs=None, vocabulary=None, features=nothing)
 
+    def assume_read(self, cache_row, tokens):
+        pass
+
     def forget(self, cache_row):
         pass
 

@@ -57,6 +57,9 @@ class SharedDrafter:
         block.add_head(drafts, states[place, :depth], torch.stack(recurred, 1))
         return drafts
 
+    def assume_read(self, cache_row: int, tokens: int) -> None:
+        """It reads the target's cache, and keeps nothing of its own."""
+
     def forget(self, cache_row: int) -> None:
         """Nothing of a request outlives its cache row."""
 
@@ -103,6 +106,9 @@ class WatchedDrafter:
     def propose(self, inputs: DraftInput, depth: int) -> Drafts:
         self.last = self.drafter.propose(inputs, depth)
         return self.last
+
+    def assume_read(self, cache_row: int, tokens: int) -> None:
+        self.drafter.assume_read(cache_row, tokens)
 
     def forget(self, cache_row: int) -> None:
         self.drafter.forget(cache_row)

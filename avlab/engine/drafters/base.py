@@ -61,6 +61,10 @@ class Drafter(Protocol):
         """Drafts of this depth, 1 to K."""
         ...
 
+    def assume_read(self, cache_row: int, tokens: int) -> None:
+        """Take so many tokens of this row's request as read, whatever they were: timing begins there."""
+        ...
+
     def forget(self, cache_row: int) -> None:
         """The request in this row has ended."""
         ...

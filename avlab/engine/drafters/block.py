@@ -195,6 +195,9 @@ class BlockDrafter:
         later = self.later_out(u) + deep * self.later_carry
         return torch.cat([first[:, None], later[:, None] + self.mask[: depth - 1]], 1).view(B * depth, H)
 
+    def assume_read(self, cache_row: int, tokens: int) -> None:
+        """It reads the target's cache, and keeps nothing of its own."""
+
     def forget(self, cache_row: int) -> None:
         """Nothing of a request outlives its cache row."""
 

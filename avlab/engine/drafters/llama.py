@@ -65,6 +65,9 @@ class LlamaDrafter:
             self.known[s] = len(h)  # what was drafted beyond is written again once it is known
         return draws.drafts(torch.stack(tokens, 1), None)
 
+    def assume_read(self, cache_row: int, tokens: int) -> None:
+        self.known[cache_row] = tokens
+
     def forget(self, cache_row: int) -> None:
         self.known[cache_row] = 0
 
