@@ -41,4 +41,4 @@ def test_a_frontier_fills_is_stopped_and_goes_on(dashboard, page):
     page.get_by_text("live", exact=True).wait_for()
     assert cells(page, before) >= before  # those of the run that was stopped are there still
     cells(page, before + 1)
-    page.get_by_text("goes on from 1 earlier run,").wait_for()
+    page.get_by_text("Continues 1 earlier run").wait_for()
