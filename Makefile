@@ -17,11 +17,12 @@ AUDITED := adaptive adaptive:raw fixed:2 maximum:0.2 budget:earlier drawn:0.2 bu
 run: fetch            ## the dashboard, on http://127.0.0.1:8501; ARGS="--port 8600" is another port
 	$(BIN)/avlab serve $(ARGS)
 
-# One process a core, with one thread each: two that spin on two threads hold each other up. A file's tests stay together.
-PARALLEL ?= --numprocesses auto --dist loadfile
+# One process a core, with one thread each: two that spin on two threads hold each other up. A file's tests stay
+# together, and files come by name, so that the browser's, which take longest, are not left for the end.
+PARALLEL ?= --numprocesses auto --dist loadfile --no-loadscope-reorder
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
-test: setup-dev fetch ## the tests; about ten minutes on two cores
+test: setup-dev fetch ## the tests; some twelve minutes on two cores
 	$(PYTEST) -m "not long and not vllm" $(PARALLEL) $(ARGS)
 
 test-long: setup-dev fetch ## the rest: repeats for statistics, and minutes of watching; CI runs them too
