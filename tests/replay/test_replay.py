@@ -25,16 +25,20 @@ def test_a_fixed_length_walks_the_text(k):
     """One request under fixed:k, against a walk by hand: anchors, tokens, drafts and milliseconds."""
     trace = made_up(texts=1)
     replay = replay_of(f"fixed:{k}", trace, requests=1)
-    at, n, limit = int(replay.at[0]), int(trace.output_tokens[0]), int(trace.limit[0])
+    at, n, limit = int(replay.under_way.at[0]), int(trace.output_tokens[0]), int(trace.limit[0])
     while at < n - 1:
         step = replay.step()
         offered = min(k, limit - at - 2)
         kept = min(int(trace.accepted[at]), offered)
         emitted = min(kept + 1, n - 1 - at)
         assert (step.tokens, step.admitted, step.accepted, step.emitting) == (emitted, offered, kept, 1)
-        assert step.milliseconds == replay.machine.milliseconds(1, k, 1 + offered)
+        assert step.milliseconds == replay.under_way.machine.milliseconds(1, k, 1 + offered)
         at += emitted
-    assert replay.at[0] == 0 and replay.prompt[0] == trace.prompt_tokens[0] and replay.rounds == 1
+    assert (
+        replay.under_way.at[0] == 0
+        and replay.under_way.prompt[0] == trace.prompt_tokens[0]
+        and replay.rounds == 1
+    )
     step = replay.step()  # the prompt, and the first token behind it
     assert (step.prefill, step.tokens, step.decoding) == (trace.prompt_tokens[0], 1, 0)
 
@@ -43,8 +47,8 @@ def test_long_prompts_are_computed_in_parts():
     trace = made_up(texts=2)
     trace.prompt_tokens[:] = 20_000
     replay = replay_of("none", trace, requests=2)
-    replay.prompt[:] = trace.prompt_tokens[replay.text]
-    most = replay.machine.about.prefill_tokens
+    replay.under_way.prompt[:] = trace.prompt_tokens[replay.under_way.text]
+    most = replay.under_way.machine.about.prefill_tokens
     assert [replay.step().prefill for _ in range(5)] == [most] * 4 + [40_000 - 4 * most]
 
 
@@ -59,14 +63,14 @@ def test_the_same_seed_gives_the_same_steps(arm):
 def test_every_token_of_every_text_is_served_once_a_round():
     trace = made_up(texts=8)
     replay = replay_of("adaptive", trace, requests=3)
-    replay.at[:] = 0
+    replay.under_way.at[:] = 0
     tokens = 3  # the newest tokens, with which three texts begin
     while replay.rounds < 1:
         tokens += replay.step().tokens
-    begun = [int(replay.at[r]) + (replay.prompt[r] == 0) for r in range(3)]
+    begun = [int(replay.under_way.at[r]) + (replay.under_way.prompt[r] == 0) for r in range(3)]
     # what is under way was begun in this round or in the first of the next
     assert tokens == pytest.approx(
-        trace.output_tokens.sum() + sum(begun) - sum(trace.output_tokens[replay.text]), abs=2 * 64
+        trace.output_tokens.sum() + sum(begun) - sum(trace.output_tokens[replay.under_way.text]), abs=2 * 64
     )
 
 
@@ -78,9 +82,9 @@ def test_what_was_not_verified_is_remembered_without_the_text():
         replay_of("adaptive", trace),
     )
     lengths, anchor = np.array([1, 3, 0]), np.flatnonzero(trace.accepted >= 3)[:3]
-    estimate = without.policy.estimate(without._features(trace.features[anchor], 3)).probability
-    assert (with_text._remembered(anchor, lengths, 3, estimate) == estimate).all()
-    found = without._remembered(anchor, lengths, 3, estimate)
+    estimate = without.policy.estimate(without.under_way.features(trace.features[anchor], 3)).probability
+    assert (with_text.under_way.remembered(with_text.policy, anchor, lengths, 3, estimate) == estimate).all()
+    found = without.under_way.remembered(without.policy, anchor, lengths, 3, estimate)
     assert (found[:, 0] == estimate[:, 0]).all() and (found[1] == estimate[1]).all()
     assert (
         found[0, 1] == estimate[0, 1]
