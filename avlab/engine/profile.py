@@ -3,7 +3,7 @@
 import hashlib
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,8 +17,12 @@ from avlab.engine.target import Target
 from avlab.speculation.costs import CostTable
 
 CONTEXT = 256  # tokens already cached by each timed request; the middle of what the shipped workloads reach
-REPLAYS = 5  # as vLLM
-ENOUGH_MS = 300.0  # large sizes vary little; a start should not take longer than it must
+# Runs of a timed size, chosen here so that a start takes no longer than it must
+RUNS = 7
+LEAST_RUNS, MOST_RUNS = 3, 20
+ENOUGH_MS = 300.0  # in all runs of a size: large ones vary little
+AGREEMENT = 1.05  # of the two quickest runs of a size; beyond it one of them was held up
+MOST_SECONDS = 20.0  # after which one run of a size must do
 TOKENS_PER_REQUEST = 3  # of a timed verification: about what adaptive verification admits, plus one
 
 
@@ -46,9 +50,9 @@ def make_costs(draft, verify, K: int, most_requests: int, tokens: int, source: s
 
     Without a drafter (K = 0) drafting costs 0."""
     if K:
-        table = CostTable.linear(draft, verify, most_requests, tokens, K=K)
+        table = CostTable.convex(draft, verify, most_requests, tokens, K=K)
     else:
-        table = CostTable.linear([(1, 0.0)], verify, most_requests, tokens)
+        table = CostTable.convex([(1, 0.0)], verify, most_requests, tokens)
     return Costs(draft, verify, table, source)
 
 
@@ -69,41 +73,70 @@ def profile(
     tokens: int,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Costs:
-    """Time drafts by requests and depth, and target passes by tokens, on random tokens. The cache must be idle."""
+    """Time drafts by requests and depth, and target passes by tokens, on random tokens. The cache must be idle.
+
+    Every sample is kept; the table is the convex curve beneath them (`speculation.costs`)."""
     request_sizes = [n for n in (1, 2, 4, 8, 16, 32, 64, 128, 256) if n < most_requests] + [most_requests]
     most = min(tokens, 512, most_requests * target.length)
-    token_sizes = [n for n in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384) if n < most]
+    token_sizes = [n for n in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256) if n < most]
     token_sizes.append(most)
     depths = sorted({1, (drafter.K + 1) // 2, drafter.K}) if drafter else []
     jobs = [(n, 0, _verify_job(target, cache, n, most_requests)) for n in token_sizes]
     if drafter:
         jobs += [(n, d, _draft_job(target, drafter, cache, n, d)) for n in request_sizes for d in depths]
-    draft, verify = [], []
-    for done, (n, depth, run) in enumerate(jobs):
-        progress(done, len(jobs))
-        for ms in _time(run, target.device):
-            if depth:
-                draft.append((n, depth, ms))
-            else:
-                verify.append((n, ms))
-    progress(len(jobs), len(jobs))
+    times = time_interleaved([run for *_, run in jobs], clock_of(target.device), progress)
+    draft = [(n, d, ms) for (n, d, _), found in zip(jobs, times, strict=True) if d for ms in found]
+    verify = [(n, ms) for (n, d, _), found in zip(jobs, times, strict=True) if not d for ms in found]
     if drafter:
         for row in range(most_requests):
             drafter.forget(row)  # what a drafter remembers of the timed requests
     return make_costs(draft, verify, drafter.K if drafter else 0, most_requests, tokens, "profiled")
 
 
-def _time(run: Callable[[], object], device: torch.device) -> list[float]:
-    """Milliseconds of some runs after a first one: REPLAYS, or fewer (at least 2) once they have taken long enough."""
-    run()
-    times: list[float] = []
-    while len(times) < 2 or (len(times) < REPLAYS and sum(times) < ENOUGH_MS):
-        began = time.perf_counter()
-        run()
+def clock_of(device: torch.device) -> Callable[[], float]:
+    """Seconds, once the device has done what it was given."""
+
+    def clock() -> float:
         if device.type == "cuda":
             torch.cuda.synchronize(device)
-        times.append((time.perf_counter() - began) * 1e3)
+        return time.perf_counter()
+
+    return clock
+
+
+def time_interleaved(
+    jobs: Sequence[Callable[[], object]],
+    clock: Callable[[], float],
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> list[list[float]]:
+    """Milliseconds of each job's runs, by job: all jobs in turn, again and again.
+
+    So a machine that is busy for a while holds up one run of many jobs and not every run of one. A job is run until its
+    two quickest runs agree, at least `RUNS` times or until it has taken long enough. First runs count, as the cost of
+    a size is that of its quickest runs.
+    """
+    times: list[list[float]] = [[] for _ in jobs]
+    order, began, done, least = np.random.default_rng(0), clock(), 0, len(jobs) * LEAST_RUNS
+    progress(0, least)
+    while waiting := [i for i, found in enumerate(times) if not _enough(found, clock() - began)]:
+        for i in order.permutation(waiting):
+            start = clock()
+            jobs[i]()
+            times[i].append((clock() - start) * 1e3)
+            done += 1
+            progress(min(done, least), least)
     return times
+
+
+def _enough(times: list[float], seconds: float) -> bool:
+    """Whether a job was timed often enough, in a profile that has taken so many seconds."""
+    if seconds > MOST_SECONDS:
+        return len(times) > 0
+    if len(times) < LEAST_RUNS or len(times) >= MOST_RUNS:
+        return len(times) >= MOST_RUNS
+    quickest, second = sorted(times)[:2]
+    often = len(times) >= RUNS or len(times) * quickest >= ENOUGH_MS
+    return often and second <= quickest * AGREEMENT
 
 
 @torch.inference_mode()

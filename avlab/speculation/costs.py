@@ -1,11 +1,13 @@
 """Cost tables: milliseconds by size for every size, from timed samples of some sizes.
 
-Two builders. `padded_table` is for engines that pad a batch up to the next captured size (vLLM with CUDA
-graphs); `linear_table` is for an engine that does not pad (the reference engine).
+Three builders. `padded_table` is for engines that pad a batch up to the next captured size (vLLM with CUDA graphs).
+`convex_table` is for an engine that does not pad, timed beside other work (the reference engine): the convex curve
+beneath its quickest runs. `linear_table` draws straight lines between samples as they are.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,18 +16,48 @@ MOST_MS = 1e6  # chosen here: nothing that is timed takes a quarter of an hour
 LEAST_VERIFY_COST = 1e-6  # milliseconds; keeps the objective finite whatever was measured
 
 
+def _checked(samples) -> np.ndarray:
+    samples = np.asarray(samples, dtype=np.float64).reshape(-1, 2)
+    if not len(samples) or not np.isfinite(samples).all():
+        raise ValueError(f"a cost curve needs finite (size, milliseconds) samples; got {len(samples)} rows")
+    return samples
+
+
 def curve_of(samples) -> tuple[np.ndarray, np.ndarray]:
     """Timed samples [N, 2] as (size, ms), in any order, to sizes [S] ascending and their costs [S].
 
     Cost is the median of a size's samples, then forced not to fall as size grows (a running maximum).
     Raises ValueError if there are no samples or one is not finite.
     """
-    samples = np.asarray(samples, dtype=np.float64).reshape(-1, 2)
-    if not len(samples) or not np.isfinite(samples).all():
-        raise ValueError(f"a cost curve needs finite (size, milliseconds) samples; got {len(samples)} rows")
+    samples = _checked(samples)
     sizes = np.unique(samples[:, 0])
     medians = np.array([np.median(samples[samples[:, 0] == size, 1]) for size in sizes])
     return sizes, np.maximum.accumulate(medians)
+
+
+def convex_curve(samples) -> tuple[np.ndarray, np.ndarray]:
+    """Timed samples [N, 2] as (size, ms), in any order, to sizes [S] ascending and costs [S] that do not fall and are
+    convex: the largest such curve beneath the mean of each size's two quickest samples.
+
+    A run can be held up and cannot be hurried, so quick ones are near the truth; and without padding another token
+    costs no less than the one before. A size whose every run was held up lies above its neighbours' line, which then
+    holds. A table whose slope falls somewhere would make policies jump across sizes that cost little more.
+
+    Raises ValueError as `curve_of` does.
+    """
+    samples = _checked(samples)
+    sizes = np.unique(samples[:, 0])
+    costs = np.array([np.sort(samples[samples[:, 0] == size, 1])[:2].mean() for size in sizes])
+    costs = np.minimum.accumulate(costs[::-1])[::-1]
+    corners: list[int] = []
+    for i in range(len(sizes)):  # Andrew's monotone chain
+        while len(corners) > 1:
+            a, b = corners[-2:]
+            if (costs[b] - costs[a]) * (sizes[i] - sizes[a]) < (costs[i] - costs[a]) * (sizes[b] - sizes[a]):
+                break
+            corners.pop()
+        corners.append(i)
+    return sizes, np.interp(sizes, sizes[corners], costs[corners])
 
 
 def _extend_linearly(table: np.ndarray, sizes: np.ndarray, costs: np.ndarray) -> np.ndarray:
@@ -46,6 +78,12 @@ def linear_table(samples, largest: int) -> np.ndarray:
     return _extend_linearly(np.interp(np.arange(largest + 1), sizes, costs), sizes, costs)
 
 
+def convex_table(samples, largest: int) -> np.ndarray:
+    """As `linear_table`, along the `convex_curve` of the samples."""
+    sizes, costs = convex_curve(samples)
+    return _extend_linearly(np.interp(np.arange(largest + 1), sizes, costs), sizes, costs)
+
+
 def padded_table(samples, largest: int, captured: int = 0) -> np.ndarray:
     """Cost of sizes 0..largest in milliseconds, [largest + 1], as vLLM 0.33 builds it.
 
@@ -62,17 +100,19 @@ def padded_table(samples, largest: int, captured: int = 0) -> np.ndarray:
     return _extend_linearly(table, sizes, costs)
 
 
-def depth_table(samples, largest: int, K: int) -> np.ndarray:
+def depth_table(
+    samples, largest: int, K: int, by_requests: Callable[[np.ndarray, int], np.ndarray] = linear_table
+) -> np.ndarray:
     """Draft cost by requests and depth, [largest + 1, K + 1], from samples [N, 3] (requests, depth, ms).
 
-    Each sampled depth is a `linear_table`; depths between are straight lines; depth 0 costs nothing. Cost
-    does not fall as depth grows. Raises ValueError unless some depth of at least 1 was sampled.
+    Each sampled depth is a table by requests as `by_requests` makes it; depths between are straight lines; depth 0
+    costs nothing. Cost does not fall as depth grows. Raises ValueError unless some depth of at least 1 was sampled.
     """
     samples = np.asarray(samples, dtype=np.float64).reshape(-1, 3)
     depths = np.unique(samples[samples[:, 1] > 0, 1])
     if not len(depths):
         raise ValueError("a draft cost table by depth needs samples of depth 1 or more; got none")
-    columns = [linear_table(samples[samples[:, 1] == depth][:, [0, 2]], largest) for depth in depths]
+    columns = [by_requests(samples[samples[:, 1] == depth][:, [0, 2]], largest) for depth in depths]
     knots, costs = np.concatenate([[0.0], depths]), np.stack([np.zeros(largest + 1), *columns], axis=1)
     costs = np.maximum.accumulate(costs, axis=1)
     return np.stack([np.interp(np.arange(K + 1), knots, row) for row in costs])
@@ -92,9 +132,16 @@ class CostTable:
 
     @classmethod
     def linear(cls, draft, verify, requests: int, tokens: int, K: int | None = None) -> CostTable:
-        """Tables for an engine that does not pad; draft samples are [N, 3], with depth, when K is given."""
+        """Straight lines between samples; draft samples are [N, 3], with depth, when K is given."""
         table = linear_table(draft, requests) if K is None else depth_table(draft, requests, K)
         return cls._floored(table, linear_table(verify, tokens))
+
+    @classmethod
+    def convex(cls, draft, verify, requests: int, tokens: int, K: int | None = None) -> CostTable:
+        """As `linear`, along convex curves beneath the samples: for an engine that does not pad, timed on a machine
+        that may be busy."""
+        table = convex_table(draft, requests) if K is None else depth_table(draft, requests, K, convex_table)
+        return cls._floored(table, convex_table(verify, tokens))
 
     @classmethod
     def _floored(cls, draft: np.ndarray, verify: np.ndarray) -> CostTable:

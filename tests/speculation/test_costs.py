@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from oracle_vectors import oracle
 
-from avlab.speculation.costs import CostTable, curve_of, depth_table, linear_table, padded_table
+from avlab.speculation.costs import CostTable, convex_curve, curve_of, depth_table, linear_table, padded_table
 
 
 @pytest.mark.parametrize("case", [0, 1, 2])
@@ -36,6 +36,29 @@ def test_without_a_captured_size_all_is_steps():
 def test_an_engine_that_does_not_pad_has_straight_lines():
     table = linear_table([(2, 1.0), (4, 2.0), (8, 3.0)], 12)
     np.testing.assert_allclose(table, [1, 1, 1, 1.5, 2, 2.25, 2.5, 2.75, 3, 3.25, 3.5, 3.75, 4])
+
+
+def test_a_convex_curve_lies_beneath_the_quickest_runs():
+    samples = [(1, 2.0), (1, 2.2), (1, 90.0), (2, 50.0), (4, 3.0), (8, 11.0), (8, 11.0), (16, 11.0)]
+    sizes, costs = convex_curve(samples)
+    assert sizes.tolist() == [1, 2, 4, 8, 16]
+    np.testing.assert_allclose(costs, [2.1, 2.4, 3.0, 3.0 + 8 / 12 * 4, 11.0])  # 2 and 8 lie above the line
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_convex_table_does_not_fall_nor_bend_down_whatever_was_timed(seed):
+    draw = np.random.default_rng(seed)
+    samples = np.stack([draw.integers(1, 40, 60), draw.exponential(10.0, 60)], axis=1)
+    table = CostTable.convex([(1, 0.0)], samples, 4, 60).verify
+    first = int(samples[:, 0].min())
+    assert (np.diff(table) >= -1e-12).all() and (np.diff(table[first:], 2) >= -1e-9).all()
+    quickest = {n: np.sort(samples[samples[:, 0] == n, 1])[:2].mean() for n in np.unique(samples[:, 0])}
+    assert all(table[int(n)] <= ms + 1e-12 for n, ms in quickest.items())
+
+
+def test_convex_samples_are_kept_as_they_are():
+    samples = [(n, 5.0 + 0.01 * n * n) for n in (1, 2, 5, 9, 20)]
+    np.testing.assert_allclose(convex_curve(samples)[1], [ms for _, ms in samples])
 
 
 def test_one_sample_is_a_constant():
