@@ -48,9 +48,9 @@ OfEngine = TypeVar("OfEngine", bound=ServedPolicy)
 class ServedEngine(Protocol[Told, OfEngine]):
     """An engine as `avlab.workers.serving` drives it, from one thread.
 
-    clock: seconds since the run began; the loop sets it before the first request. uninterrupted: why nothing may come
-    between the workload's steps, as a sentence; "" where the engine is an `InProcessEngine`. queue, sequences: requests
-    that wait, and those in service. step_number: of the next step.
+    clock: the run's, in seconds since it began; the loop sets it before the first request. uninterrupted: why nothing
+    may come between the workload's steps, as a sentence; "" where the engine is an `InProcessEngine`. queue, sequences:
+    requests that wait, and those in service. step_number: of the next step.
     """
 
     clock: Callable[[], float]

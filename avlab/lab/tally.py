@@ -1,12 +1,11 @@
 """A run's numbers as its frames arrive: for a progress display, without asking the database."""
 
-import time
 from collections import deque
 from typing import Any
 
 from avlab.wire import frames
 
-RECENT_SECONDS = 5.0
+RECENT_SECONDS = 5.0  # of the run's clock
 
 
 class Tally:
@@ -26,7 +25,7 @@ class Tally:
         self.untold: set[str] = set()  # which of these a watched server does not always tell
         self.warnings: deque[str] = deque(maxlen=100)
         self._begin: float | None = None  # of serving, on the run's clock
-        self._time = 0.0
+        self._time = self._now = 0.0  # of the last step; of the last frame
         self._recent: deque[tuple[float, int]] = deque()
 
     def add(self, frame: frames.Frame) -> None:
@@ -42,8 +41,8 @@ class Tally:
                 self.refits, self.slope, self.intercepts = refit, slope, intercepts
             case frames.RequestDone():
                 self.requests += 1
-            case frames.Heartbeat(state=state):
-                self.state = state
+            case frames.Heartbeat(time=time, state=state):
+                self.state, self._now = state, max(self._now, time)
             case frames.Event(level=level, text=text) if level != "info":
                 self.warnings.append(text)
 
@@ -60,15 +59,16 @@ class Tally:
             mine.extend([0] * (len(counts) - len(mine)))
             for k, count in enumerate(counts):
                 mine[k] += count
-        self._recent.append((time.monotonic(), step.tokens))
+        self._now = max(self._now, step.time)
+        self._recent.append((step.time, step.tokens))
+        while self._now - self._recent[0][0] > RECENT_SECONDS:
+            self._recent.popleft()
 
     def snapshot(self) -> dict[str, Any]:
         """The numbers now, as JSON can hold them: rates in tokens a second, acceptance by position."""
-        now, begin = time.monotonic(), self._begin
-        while self._recent and now - self._recent[0][0] > RECENT_SECONDS:
-            self._recent.popleft()
+        now, begin = self._now, self._begin
         seconds = self._time - begin if begin is not None else 0.0
-        recent = list(self._recent)
+        recent = [each for each in self._recent.copy() if now - each[0] <= RECENT_SECONDS]
         span = now - recent[0][0] if recent else 0.0
         labelled = () if "labelled" in self.untold else self.labelled
         conditional = [a / n if n else None for a, n in zip(self.accepted, labelled, strict=False)]

@@ -4,7 +4,6 @@ import json
 import signal
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from avlab.errors import is_ours
 from avlab.kinds.registry import make_config
 from avlab.processes import end_children
 from avlab.wire import frames
+from avlab.workers.clock import Clock, RealClock
 from avlab.workers.outbox import Outbox
 
 FAULT = 1  # exit code of a worker whose output ends with a traceback
@@ -32,20 +32,17 @@ Asked = TypeVar("Asked", covariant=True)
 class Order(Generic[Asked]):
     """What the supervisor asked for, and what a worker needs to answer.
 
-    state and step are what heartbeats say. asked_to_stop is set by SIGTERM.
+    clock: of the run; a worker that emulates a machine puts that machine's in place before it greets. state and step
+    are what heartbeats say. asked_to_stop is set by SIGTERM.
     """
 
     run: str
     config: Asked  # of the worker's kind, in `avlab/kinds`
     outbox: Outbox = field(init=False)
-    began: float = field(default_factory=time.monotonic)
+    clock: Clock = field(default_factory=RealClock)
     state: str = "starting"
     step: int = 0
     asked_to_stop: threading.Event = field(default_factory=threading.Event)
-
-    def clock(self) -> float:
-        """Seconds since the run began."""
-        return time.monotonic() - self.began
 
     def progress(self, doing: str, done: int, total: int) -> None:
         """Say how far the preparation is; `total` is 0 where it is unknown."""
@@ -69,7 +66,7 @@ def work(serve: Callable[[Order[Any]], str], kind: str = RunConfig.kind) -> int:
         given["address"],
         given["run"],
         status=lambda: (order.state, order.step),
-        clock=order.clock,
+        clock=lambda: order.clock(),  # whichever clock the worker puts in place
         lab=given["lab"],
         guard=True,
     )

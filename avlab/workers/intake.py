@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import time
 
 from avlab.config import Traffic
 from avlab.engine.request import Finished, Request, RequestError, Sequence
@@ -58,13 +57,13 @@ class Intake:
 
     def take(self) -> bool:
         """Hand the engine what has arrived; whether it has anything to do."""
-        began = time.perf_counter()
+        began = self.order.clock()
         if not self.complete:
             for arrived in self.workload.due(self._moment()):
                 if self.complete:
                     break
                 self._add(arrived)
-        self.report.spent(time.perf_counter() - began)
+        self.report.spent(self.order.clock() - began)
         return self.busy
 
     @property

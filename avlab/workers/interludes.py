@@ -1,6 +1,5 @@
 """What comes between the workload's own steps: a window of full verification, and the playground."""
 
-import time
 from typing import TYPE_CHECKING, Generic, cast
 
 from avlab.engine.request import RequestError
@@ -103,7 +102,7 @@ class Interludes(Generic[Report, OfEngine]):
         self._generations += 1
         self._after = arm
         self._began, self._first_step = server.order.clock(), server.engine.step_number
-        self._idle = time.perf_counter()
+        self._idle = server.order.clock()
         server.report.begin_block(
             server.engine.policy.arm,
             frames.PLAYGROUND,
@@ -126,11 +125,11 @@ class Interludes(Generic[Report, OfEngine]):
             server.report.flush()
             server.order.outbox.wait(0.25)
         else:
-            idle_ms = (time.perf_counter() - self._idle) * 1e3
+            idle_ms = (server.order.clock() - self._idle) * 1e3
             report = generation.step()
             server.order.step = server.engine.step_number
             server.report.take(cast("Report", report), idle_ms)  # an InProcessEngine's report is its own
-            self._idle = time.perf_counter()
+            self._idle = server.order.clock()
         return True
 
     def end_generation(self) -> None:

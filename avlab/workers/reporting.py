@@ -13,8 +13,10 @@ from avlab.speculation.regression import Coefficients
 from avlab.wire import draft_rows, frames
 from avlab.workers.raw_slots import RawSlots
 
-REPORT_SECONDS = 0.25  # steps are sent four times a second
-WINDOW_SECONDS = 2.0  # raw slots are summed up every two seconds; some hundred rows each, chosen here
+REPORT_SECONDS = 0.25  # steps are sent four times a second, of real time
+WINDOW_SECONDS = (
+    2.0  # raw slots are summed up every two seconds of the run's clock; some hundred rows each, chosen here
+)
 SAMPLED_STEPS = 10  # `sampled` keeps the raw slots of every tenth step
 
 
@@ -45,7 +47,7 @@ class StepReporter:
         self._steps: list[frames.Step] = []
         self._slots: list[tuple[int, Slots]] = []  # (step, the engine's raw slots)
         self._rounds: dict[str, np.ndarray] = {}  # by arm: labelled and positive slots since its last refit
-        self._sent = self._summed = time.monotonic()
+        self._sent, self._summed = time.monotonic(), clock()
         self._report_ms = 0.0
         self.tokens = 0
 
@@ -77,7 +79,7 @@ class StepReporter:
 
     def take(self, report: StepReport, idle_ms: float) -> None:
         """Take an engine's step report; sends what is due. idle_ms: how long nothing ran before the step."""
-        began = time.perf_counter()
+        began = self._clock()
         self._steps.append(self._step(report, idle_ms))
         if self.kind != frames.PLAYGROUND:
             self.tokens += report.tokens
@@ -90,12 +92,11 @@ class StepReporter:
             counts = self._rounds.get(self.name, np.zeros((2, self.K), dtype=np.int64))
             self._rounds[self.name] = np.zeros_like(counts)
             self._put_refit(report.refit.number, report.step, report.refit.after, counts)
-        now = time.monotonic()
-        if now - self._sent >= REPORT_SECONDS:
+        if time.monotonic() - self._sent >= REPORT_SECONDS:
             self._send_steps()
-        if now - self._summed >= WINDOW_SECONDS:
+        if self._clock() - self._summed >= WINDOW_SECONDS:
             self._sum_up()
-        self._report_ms = (time.perf_counter() - began) * 1e3
+        self._report_ms = (self._clock() - began) * 1e3
 
     def spent(self, seconds: float) -> None:
         """Count time that the serving loop spent on texts and arrivals as reporting."""
@@ -167,7 +168,7 @@ class StepReporter:
 
     def _sum_up(self) -> None:
         """Calibration sums and raw slots of the window that ends now."""
-        self._summed = time.monotonic()
+        self._summed = self._clock()
         if not self._slots:
             return
         slots = RawSlots.of(self._slots)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Generic
 
 from avlab.config import Traffic
@@ -66,15 +65,18 @@ class Server(Generic[Report, OfEngine]):
             reason = self.stop_reason or self._limit(served)
             if reason:
                 break
+            if (ahead := self.order.clock.ahead()) > 0:
+                self.order.outbox.wait(min(ahead, LONGEST_SLEEP))
+                continue
             busy = not self.paused and (self.intake.busy if self.draining else self.intake.take())
             if not busy:
-                idle_since = idle_since or time.perf_counter()
+                idle_since = self.order.clock() if idle_since is None else idle_since
                 reason = "" if self.paused else self._nothing_left()
                 if not reason:
-                    shown = self._idle(time.perf_counter() - idle_since, shown)
+                    shown = self._idle(self.order.clock() - idle_since, shown)
                 continue
             shown = False
-            idle_ms = 0.0 if idle_since is None else (time.perf_counter() - idle_since) * 1e3
+            idle_ms = 0.0 if idle_since is None else (self.order.clock() - idle_since) * 1e3
             idle_since = None
             result = self.engine.step()
             if result is None:  # an engine that works by itself has nothing to tell yet
@@ -100,7 +102,11 @@ class Server(Generic[Report, OfEngine]):
         if not shown and seconds >= LONGEST_SLEEP:
             self.report.flush()
             shown = True
-        self.order.outbox.wait(self._nap())
+        nap = None if self.paused or self.draining else self.intake.wait()
+        if nap is None:
+            self.order.outbox.wait(LONGEST_SLEEP)
+        else:
+            self.order.clock.rest(min(max(nap, 0.001), LONGEST_SLEEP), self.order.outbox.wait)
         return shown
 
     # ---- commands ------------------------------------------------------------------------------------------
@@ -199,7 +205,3 @@ class Server(Generic[Report, OfEngine]):
         if self.draining:
             return "stopped"
         return "done" if self.intake.exhausted else ""
-
-    def _nap(self) -> float:
-        wait = None if self.paused or self.draining else self.intake.wait()
-        return LONGEST_SLEEP if wait is None else min(max(wait, 0.001), LONGEST_SLEEP)

@@ -53,12 +53,12 @@ def quick(monkeypatch):
     monkeypatch.setattr(reporting, "WINDOW_SECONDS", 0.05)
 
 
-def serve(wire=None, text=None, engine=None, **values):
+def serve(wire=None, text=None, engine=None, clock=None, **values):
     wire = wire or Wire()
     config = RunConfig.make(
         {"K": K, "workload": "verse", "arrival": "closed:4", "max_new_tokens": 20} | values
     )
-    order = Order("r", config)
+    order = Order("r", config, **({"clock": clock} if clock else {}))
     order.outbox = wire
     engine = engine or StandInEngine(config.arm)
     report = reporting.StepReporter(

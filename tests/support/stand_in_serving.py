@@ -20,6 +20,7 @@ from avlab.speculation.decision import Offer
 from avlab.speculation.features import probability
 from avlab.speculation.labels import labels
 from avlab.wire import frames
+from avlab.workers.clock import EmulatedClock
 from avlab.workers.entry import Order, work
 from avlab.workers.intake import open_traffic
 from avlab.workers.reporting import StepReporter
@@ -34,7 +35,7 @@ class Engine(StandInEngine):
     """Serves with features and outcomes that depend on position and workload kind."""
 
     def __init__(self, config):
-        self.failing, self.now = config.target == "failing", 0.0
+        self.failing, self.simulated = config.target == "failing", EmulatedClock(None, lambda: 0)
         tokens = np.arange(SLOTS * (config.K + 1) + 1.0)
         depth = np.arange(config.K + 1) / config.K  # [K + 1], as a share of the whole draft
         draft = (2 + np.arange(SLOTS + 1) / 8)[:, None] * np.where(depth, 0.4 + 0.6 * depth, 0.0)
@@ -50,7 +51,7 @@ class Engine(StandInEngine):
     def spend(self, milliseconds):
         """Let the time pass that a step takes."""
         if SIMULATED:
-            self.now += milliseconds / 1e3
+            self.simulated.advance(milliseconds / 1e3)
         else:
             time.sleep(milliseconds / 1e3)
 
@@ -127,7 +128,7 @@ def serve(order: Order) -> str:
     config = order.config
     engine = Engine(config)
     if SIMULATED:
-        Order.clock = lambda order: engine.now
+        order.clock = engine.simulated
     order.progress("timing steps", 1, 2)
     order.outbox.put(
         frames.Hello(

@@ -12,7 +12,7 @@ from stand_in_engine import K, StandInEngine
 
 from avlab.policies.arm import labels
 from avlab.wire import commands, frames
-from avlab.workers.entry import Order
+from avlab.workers.clock import RealClock
 from avlab.workers.intake import ServingError
 
 __all__ = ["quick"]  # a fixture
@@ -150,7 +150,7 @@ def test_a_block_in_seconds_ends_with_the_step_that_fills_it(monkeypatch, second
         return step(engine)
 
     monkeypatch.setattr(StandInEngine, "step", slow)
-    monkeypatch.setattr(Order, "clock", lambda order: now[0])
+    monkeypatch.setattr(RealClock, "__call__", lambda clock: now[0])
     wire, _, reason = conduct(ask=plan(rounds=2, length=seconds, unit="seconds"))
     assert reason == "done"
     assert counted(wire) == {(r, arm): steps for r in range(2) for arm in ARMS}

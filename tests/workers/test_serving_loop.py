@@ -93,7 +93,7 @@ def test_arms_are_switched_between_steps_in_blocks_of_their_own():
 @pytest.mark.parametrize("preparing", [0.0, 100.0])
 def test_a_workload_begins_when_serving_does(preparing):
     wire, server = serve(workload="drift:verse,code@30s", arrival="burst:8@50s", requests=8, max_new_tokens=4)
-    server.order.began -= preparing  # what loading and timing have taken
+    server.order.clock.began -= preparing  # what loading and timing have taken
     assert server.run() == "done"
     done = wire.of(fr.RequestDone)
     assert {request.kind for request in done} == {"verse"} and len(done) == 8
