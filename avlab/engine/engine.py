@@ -248,7 +248,9 @@ class Engine(InProcessEngine):
             cache=self.cache,
             history=[s.tokens for s in decoding],
         )
-        return drafter.propose(inputs, depth).widen(self.K)
+        drafts = drafter.propose(inputs, depth).widen(self.K)
+        drafts.features = replace(drafts.features, classes=[s.request.sampling_class for s in decoding])
+        return drafts
 
     def _verify(
         self, plan: StepPlan, drafts: Drafts | None, admitted: np.ndarray

@@ -24,6 +24,11 @@ class Request:
     kind: str = "chat"
     arrival: float = 0.0
 
+    @property
+    def sampling_class(self) -> str:
+        """What estimators may keep apart: the kind of prompt and the temperature."""
+        return f"{self.kind}, temperature {self.temperature:g}"
+
 
 def check(request: Request, vocabulary: int, room: int) -> None:
     """Raise RequestError if an engine with this vocabulary and room for this many tokens can never serve it."""

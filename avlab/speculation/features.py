@@ -21,11 +21,13 @@ class Features:
     """What is known of draft slots before they are verified: one array with named columns.
 
     names: the F features, as in the registry. values: [B, K, F] float64; nan where nothing was drafted, or where the
-    drafter cannot tell.
+    drafter cannot tell. classes: [B] what class of request each is (its sampling, its kind), where that is known;
+    known before any draft.
     """
 
     names: tuple[str, ...]
     values: np.ndarray
+    classes: Sequence[str] | None = None
 
     @classmethod
     def of(cls, columns: Mapping[str, np.ndarray]) -> Features:
@@ -40,11 +42,15 @@ class Features:
 
     def only(self, names: Sequence[str]) -> Features:
         """These of the features. Raises KeyError for one that is not recorded."""
-        return Features(tuple(names), np.stack([self[name] for name in names], axis=-1))
+        if tuple(names) == self.names:
+            return self
+        return Features(tuple(names), np.stack([self[name] for name in names], axis=-1), self.classes)
 
     def and_also(self, name: str, column: np.ndarray) -> Features:
         """These features and one more, [B, K], behind them."""
-        return Features((*self.names, name), np.concatenate([self.values, column[..., None]], axis=-1))
+        return Features(
+            (*self.names, name), np.concatenate([self.values, column[..., None]], axis=-1), self.classes
+        )
 
     def widen(self, K: int) -> Features:
         """These features of [B, depth] slots as [B, K], nan behind what was drafted."""
@@ -53,7 +59,7 @@ class Features:
             return self
         wide = np.full((B, K, F), np.nan)
         wide[:, :depth] = self.values
-        return Features(self.names, wide)
+        return Features(self.names, wide, self.classes)
 
 
 class RowFormula(Protocol):

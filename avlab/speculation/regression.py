@@ -73,34 +73,51 @@ class RoundStatistics:
         return self.sums[5]
 
 
-def refit(coefficients: Coefficients, statistics: RoundStatistics) -> Coefficients:
-    """One damped Newton step from a round's statistics; a position without labels keeps its intercept.
+def slope_step(statistics: RoundStatistics) -> float:
+    """The damped Newton step that a round's statistics ask of the slope; may be nan, or make it negative.
 
     The curvature matrix is an arrowhead (one slope row, a diagonal of intercepts), so its inverse is closed.
-    A slope step that is not finite, or that would make the slope negative, is dropped; so is an intercept
-    step that is not finite.
     """
     A, B, C, G, H, n = statistics.sums
     total = n.sum()
     with np.errstate(all="ignore"):
         c = C + RIDGE
-        slope_step = (G.sum() - (B * H / c).sum()) / (A.sum() + RIDGE - (B * B / c).sum())
-        slope_step *= total / (total + DAMPING)
-        if not np.isfinite(slope_step) or coefficients.slope + slope_step < 0:
-            slope_step = 0.0
-        steps = (H - B * slope_step) / c * (n / (n + DAMPING))
+        step = (G.sum() - (B * H / c).sum()) / (A.sum() + RIDGE - (B * B / c).sum())
+        return float(step * (total / (total + DAMPING)))
+
+
+def intercept_steps(statistics: RoundStatistics, slope_step: float) -> np.ndarray:
+    """The damped Newton steps of the intercepts, [K], beside this step of the slope; 0 where not finite."""
+    _, B, C, _, H, n = statistics.sums
+    with np.errstate(all="ignore"):
+        steps = (H - B * slope_step) / (C + RIDGE) * (n / (n + DAMPING))
+    return np.where(np.isfinite(steps), steps, 0.0)
+
+
+def refit(coefficients: Coefficients, statistics: RoundStatistics) -> Coefficients:
+    """vLLM's refit: one damped Newton step from a round's statistics; a position without labels keeps its intercept.
+
+    A slope step that is not finite, or that would make the slope negative, is dropped; so is an intercept
+    step that is not finite.
+    """
+    step = slope_step(statistics)
+    if not np.isfinite(step) or coefficients.slope + step < 0:
+        step = 0.0
     return Coefficients(
-        slope=float(coefficients.slope + slope_step),
-        intercepts=coefficients.intercepts + np.where(np.isfinite(steps), steps, 0.0),
+        slope=float(coefficients.slope + step),
+        intercepts=coefficients.intercepts + intercept_steps(statistics, step),
     )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Refit:
-    """What one refit did: its number from 1, the step it closed, coefficients before and after, its data."""
+    """What one refit did: its number from 1, the step it closed, coefficients before and after, its data.
+
+    statistics: of the round, where the estimator keeps its data in that form.
+    """
 
     number: int
     step: int
     before: Coefficients
     after: Coefficients
-    statistics: RoundStatistics
+    statistics: RoundStatistics | None = None

@@ -70,6 +70,11 @@ def sound(name: str) -> bool:
     return all(FEATURES[feature].sound for feature in named(name).reads)
 
 
+def judged() -> list[str]:
+    """Every estimator, those included that no run may be served by: the default first."""
+    return sorted(_known, key=lambda name: (name != DEFAULT, name))
+
+
 def names() -> list[str]:
     """The estimators that a run may be served by, the default first."""
     return sorted(filter(sound, _known), key=lambda name: (name != DEFAULT, name))

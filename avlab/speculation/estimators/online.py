@@ -43,6 +43,10 @@ class OnlineEstimator(Estimator):
             return None
         self.refits += 1
         before, statistics = self.coefficients, self.statistics
-        self.coefficients = refit(before, statistics)
+        self.coefficients = self.fit(before, statistics)
         self.statistics = RoundStatistics.zero(self.K)
         return Refit(self.refits, self.steps, before, self.coefficients, statistics)
+
+    def fit(self, before: Coefficients, statistics: RoundStatistics) -> Coefficients:
+        """The coefficients after a round."""
+        return refit(before, statistics)
