@@ -136,8 +136,9 @@ class UnderWay:
             depth = decision.drafted
             offer.scheduled = np.minimum(offer.scheduled, depth)
             anchor = trace.first[self.text[ready]] + self.at[ready]
+            classes = trace.kind[self.text[ready]]
             if depth:
-                features = self.features(trace.features[anchor], depth)
+                features = self.features(trace.features[anchor], depth, classes)
                 estimates = policy.estimate(features)
             admission = policy.admit(decision, estimates, offer)
             lengths = admission.admitted
@@ -148,7 +149,7 @@ class UnderWay:
             self.earlier[ready] = (
                 np.nan
                 if estimates is None
-                else self.remembered(policy, anchor, lengths, depth, estimates.probability)
+                else self.remembered(policy, anchor, lengths, depth, estimates.probability, classes)
             )
         refit = policy.end_step()
         emitted = np.minimum(kept + 1, left)  # an accepted end of text has nothing behind it
@@ -170,14 +171,20 @@ class UnderWay:
             ready, offer.scheduled, lengths, kept, emitted, features, estimates, learnt, admission, refit
         )
 
-    def features(self, values: np.ndarray, depth: int) -> Features:
-        """Recorded features [B, K, F] of a draft of this depth."""
+    def features(self, values: np.ndarray, depth: int, classes: np.ndarray | None = None) -> Features:
+        """Recorded features [B, K, F] of a draft of this depth. classes [B]: of the requests."""
         values = values.astype(np.float64)
         values[:, depth:] = np.nan
-        return Features(self.trace.about.features, values)
+        return Features(self.trace.about.features, values, classes)
 
     def remembered(
-        self, policy: Policy, anchor: np.ndarray, lengths: np.ndarray, depth: int, estimate: np.ndarray
+        self,
+        policy: Policy,
+        anchor: np.ndarray,
+        lengths: np.ndarray,
+        depth: int,
+        estimate: np.ndarray,
+        classes: np.ndarray | None = None,
     ) -> np.ndarray:
         """Estimates [B, K] for the next step's decision. Slots behind what was verified are those of a draft that does
         not know the text: in serving the text there is drawn later."""
@@ -186,7 +193,9 @@ class UnderWay:
         if behind is None or not trimmed.any():
             return estimate
         who = np.flatnonzero(trimmed)
-        other = policy.estimate(self.features(behind[anchor[who], lengths[who]], depth))
+        other = policy.estimate(
+            self.features(behind[anchor[who], lengths[who]], depth, None if classes is None else classes[who])
+        )
         remembered = estimate.copy()
         if other is not None:
             remembered[who] = other.probability

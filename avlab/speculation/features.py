@@ -27,7 +27,7 @@ class Features:
 
     names: tuple[str, ...]
     values: np.ndarray
-    classes: Sequence[str] | None = None
+    classes: Sequence[str] | np.ndarray | None = None
 
     @classmethod
     def of(cls, columns: Mapping[str, np.ndarray]) -> Features:
