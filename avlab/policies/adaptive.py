@@ -3,30 +3,30 @@
 vLLM's rule: the budget from the estimates of the step before, its slots by this step's estimates.
 """
 
-from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from avlab.policies.arm import Arm, PolicyError, Written, register
 from avlab.policies.base import Admission, PolicyContext
+from avlab.policies.estimating import EstimatingArm, source_of
 from avlab.speculation.decision import Decision, Offer, admit, decide, running_mean
 from avlab.speculation.estimates import Estimates
 from avlab.speculation.estimators import base as estimators
-from avlab.speculation.features import FEATURES, Features
+from avlab.speculation.features import Features
 from avlab.speculation.labels import Labels
 from avlab.speculation.regression import Refit
 
 
 @register
 @dataclass(frozen=True, slots=True)
-class Adaptive(Arm):
+class Adaptive(EstimatingArm):
     """source: the estimator's name. depth, explore: as `Arm` says."""
 
     kinds: ClassVar[tuple[str, ...]] = ("adaptive",)
 
-    source: str = estimators.DEFAULT
+    source: str = EstimatingArm.usual
     depth: bool = False
     explore: float = 0.0
 
@@ -36,54 +36,14 @@ class Adaptive(Arm):
 
     @classmethod
     def read(cls, written: Written, K: int | None) -> Arm:
-        source = estimators.DEFAULT if written.value is None else written.value
-        _check(source, written.text)
-        depth, explore = _options(written)
-        return cls(source, depth, explore)
+        return cls(source_of(written.value, cls.usual, written.text), *_options(written))
 
     def __str__(self) -> str:
-        source = "" if self.source == estimators.DEFAULT else f":{self.source}"
         explore = f"+explore={self.explore:g}" if self.explore else ""
-        return f"adaptive{source}{'+depth' if self.depth else ''}{explore}"
-
-    @property
-    def adaptive(self) -> bool:
-        return True
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        return estimators.named(self.source).reads
-
-    @property
-    def learns(self) -> bool:
-        return estimators.named(self.source).learns
-
-    def served_with(self, features: Collection[str]) -> Arm:
-        """The online estimator takes over from one that reads what this drafter cannot tell, such as a head.
-
-        Raises PolicyError for a feature that the drafter could tell, and the run does not ask for.
-        """
-        missing = [name for name in self.reads if name not in features]
-        if unasked := [name for name in missing if FEATURES[name].of_row]:
-            raise PolicyError(
-                f"policy {self} reads {', '.join(unasked)}, which this run does not compute: name it in --features."
-            )
-        return replace(self, source=estimators.DEFAULT) if missing else self
+        return f"{EstimatingArm.__str__(self)}{'+depth' if self.depth else ''}{explore}"
 
     def make(self, context: PolicyContext) -> "AdaptiveVerification":
         return AdaptiveVerification(self, context)
-
-
-def _check(source: str, text: str) -> None:
-    """Raises PolicyError for an estimator that does not exist, or that no run may be served by."""
-    known = ", ".join(estimators.names())
-    if not estimators.exists(source):
-        raise PolicyError(f"policy {text!r} names the source {source!r}; known are {known}.")
-    if not estimators.sound(source):
-        raise PolicyError(
-            f"policy {text!r} would bend the output: {source!r} looks at drawn tokens, so an audit alone may use it; "
-            f"choose one of {known}."
-        )
 
 
 def _options(written: Written) -> tuple[bool, float]:
@@ -115,7 +75,7 @@ class AdaptiveVerification:
     mean.
     """
 
-    def __init__(self, arm: Adaptive, context: PolicyContext):
+    def __init__(self, arm: EstimatingArm, context: PolicyContext):
         self.arm = arm
         self.deciding = context.measured if context.measured is not None and arm.depth else context.costs
         self.by_mean = arm.depth or context.new_request == "running-mean"

@@ -93,7 +93,7 @@ def test_it_is_parsed_labelled_and_listed(stairs):
     assert (arm.drafts, arm.adaptive, arm.learns, arm.fixed) == (True, False, False, False)
     assert labels(["stairs:2", "none", "stairs:2"]) == ["stairs:2", "none", "stairs:2#2"]
     assert RunConfig.make(policy="stairs:2").arm == arm
-    assert grammar().endswith("none or stairs:k")
+    assert grammar().endswith(" or stairs:k")
     with pytest.raises(PolicyError, match="stairs:k"):
         Arm.parse("stairs:x")
 
