@@ -67,6 +67,20 @@ def _idle_drafter(arm: Arm) -> str:
     )
 
 
+def stuck_slope(dropped: int, slope: float) -> str:
+    """What to do about a slope that stays where it is; "" where none is stuck.
+
+    dropped: slope steps dropped in a row, as `speculation.stuck` counts them. slope: as it stands.
+    """
+    if not dropped:
+        return ""
+    return (
+        f"The estimator's slope is stuck at {slope:.3f}: each of the last {dropped} refits asked for a slope below 0, "
+        "and its step was dropped. Serve with adaptive:cut, which shortens such a step, or adaptive:monotone; for a "
+        "vLLM server docs/estimators.md has the one-line change."
+    )
+
+
 def exploration(numbers: Mapping[str, float]) -> str:
     """What exploration costs, in one sentence; "" where nothing was explored.
 

@@ -41,6 +41,8 @@ def draw() -> None:
     top[1].metric("Slope w", formats.number(float(learnt["slope"][-1]), 3))
     top[2].metric("First intercept", formats.number(float(learnt["intercepts"][-1][0]), 3))
     top[3].metric("Labels in the last round", f"{int(learnt['counts'][-1].sum()):,}")
+    if told := coefficients.stuck(learnt):
+        st.warning(told, icon=":material/lock:")
     left, right = st.columns(2)
     with left:
         chart(

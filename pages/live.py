@@ -7,7 +7,7 @@ import numpy as np
 import streamlit as st
 
 from avlab import diagnosis, formats
-from avlab.figures import budget, live
+from avlab.figures import budget, coefficients, live
 from avlab.figures import numbers as figure_numbers
 from avlab.figures.base import Columns
 from avlab.store import queries
@@ -35,6 +35,7 @@ def draw() -> None:
     feed = host.feed(shown.run)
     with host.connection() as con:
         steps, positions = within(feed.steps, seconds), feed.positions(con)
+        refits = feed.refits(con)
         requests = feed.requests(con)
         profile = feed.now_and_then("profile", lambda: queries.cost_profile(con, shown.run).to_pydict())
     tables = budget.tables_of(figure_numbers.arrays(profile))
@@ -47,6 +48,9 @@ def draw() -> None:
             "playground; the charts show them."
         )
     diagnose(steps, feed.blocks, verify)
+    arm = diagnosis.arm_in_force(feed.blocks)
+    if arm in coefficients.arms_of(refits) and (told := coefficients.stuck(coefficients.of_arm(refits, arm))):
+        st.warning(told, icon=":material/lock:")
     left, right = st.columns(2)
     with left:
         chart(

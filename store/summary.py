@@ -7,6 +7,7 @@ import numpy as np
 
 from avlab.policies.arm import arm_of
 from avlab.speculation.calibration import BINS, FIELDS, Scores, scores
+from avlab.speculation.stuck import dropped_in_a_row
 from avlab.store.plain import plain
 from avlab.store.runs import ENDINGS, UNHELD, blocks, describe, rows
 from avlab.store.traces import events_since
@@ -163,22 +164,35 @@ def _endings(con: duckdb.DuckDBPyConnection, run: str, chosen: list[int]) -> dic
 
 
 def _coefficients(con: duckdb.DuckDBPyConnection, run: str, arms: list[str]) -> dict:
-    """slope, intercepts and refits after the last refit of these arms; None where none of them learns."""
+    """slope, intercepts and refits after the last refit of these arms, None where none of them learns; and
+    dropped_slope_steps, how many refits in a row did not move the slope.
+    """
     last = rows(
         con,
         """
         WITH mine AS (SELECT *, rowid AS row FROM coefficients WHERE run = $run::UUID AND arm IN $arms)
-        SELECT slope, intercept, refit FROM mine
+        SELECT slope, intercept, refit, arm FROM mine
         WHERE (arm, refit) = (SELECT (arg_max(arm, row), arg_max(refit, row)) FROM mine) ORDER BY position
         """,
         {"run": run, "arms": arms},
     )
     if not last:
-        return {"slope": None, "intercepts": None, "refits": None}
+        return {"slope": None, "intercepts": None, "refits": None, "dropped_slope_steps": 0}
+    history = rows(
+        con,
+        """
+        SELECT any_value(slope) AS slope, sum(count) AS labels FROM coefficients
+        WHERE run = $run::UUID AND arm = $arm GROUP BY refit ORDER BY refit
+        """,
+        {"run": run, "arm": last[0]["arm"]},
+    )
     return {
         "slope": last[0]["slope"],
         "intercepts": [row["intercept"] for row in last],
         "refits": last[0]["refit"],
+        "dropped_slope_steps": dropped_in_a_row(
+            [each["slope"] for each in history], [each["labels"] for each in history[1:]]
+        ),
     }
 
 

@@ -73,6 +73,7 @@ def show_watched(summary: Answer) -> None:
     ):
         head.add_row(name, value)
     console.print(head)
+    terminal.say_stuck(summary)
     engines = watched.get("engines", ())
     if len(engines) > 1:
         console.print(_engines(engines))

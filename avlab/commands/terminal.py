@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 
 from avlab.config import arrival_shown
-from avlab.diagnosis import exploration
+from avlab.diagnosis import exploration, stuck_slope
 from avlab.formats import number
 from avlab.wire.frames import HEADLINE
 
@@ -137,11 +137,18 @@ def show_summary(summary: dict[str, Any]) -> None:
         console.print(positions_table(summary["positions"]))
     ledger = ", ".join(f"{name} {number(ms, 2)}" for name, ms in (summary["ledger_ms"] or {}).items())
     console.print(f"mean ms a step: {ledger or '–'}")
+    say_stuck(summary)
     if summary["exploration"]:
         console.print(exploration(summary["exploration"]), soft_wrap=True)
     for event in summary["events"]:
         if event["level"] != "info":
             console.print(f"{event['level']}: {event['text']}", markup=False)
+
+
+def say_stuck(summary: dict[str, Any]) -> None:
+    """What to do about a slope that is stuck, where it is."""
+    if summary["dropped_slope_steps"]:
+        answers().print(stuck_slope(summary["dropped_slope_steps"], summary["slope"]), soft_wrap=True)
 
 
 def served(summary: dict[str, Any]) -> str:

@@ -6,10 +6,12 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
+from avlab import diagnosis
 from avlab.figures import palette
 from avlab.figures.base import Columns, changes, frame, line, mark, nothing
 from avlab.speculation.calibration import BIN_RANGE, BINS, COUNT
 from avlab.speculation.features import FEATURES, probability
+from avlab.speculation.stuck import dropped_in_a_row
 
 STEP = "engine step of the refit"
 
@@ -30,6 +32,12 @@ def of_arm(refits: Columns, arm: str) -> dict[str, np.ndarray]:
         found[name] = np.full((len(number), K), np.nan)
         found[name][row, mine["position"]] = mine[column]
     return found
+
+
+def stuck(arm: Mapping[str, np.ndarray]) -> str:
+    """What to do about a slope that is stuck, in a sentence; "" where it moves."""
+    dropped = dropped_in_a_row(arm["slope"], np.nansum(arm["counts"][1:], axis=1))
+    return diagnosis.stuck_slope(dropped, float(arm["slope"][-1]))
 
 
 def slope(arm: Mapping[str, np.ndarray], blocks: Sequence[Mapping[str, Any]] = ()) -> go.Figure:

@@ -10,6 +10,7 @@ from places import ROOT
 
 from avlab import sample
 from avlab.config import RunConfig
+from avlab.figures import coefficients
 from avlab.policies.arm import PolicyError
 from avlab.store import queries
 from avlab.store.database import Database
@@ -72,6 +73,13 @@ def test_a_finished_run(name, recorded):
     assert charts(app) == CHARTS.get(name, 0)
     if name != "runs":
         assert ":gray-badge[finished]" in said(app) and recorded.finished[-8:] in said(app)
+
+
+@pytest.mark.parametrize("name", ["live", "coefficients"])
+def test_a_slope_that_is_stuck_says_so(name, recorded, monkeypatch):
+    assert "is stuck" not in said(page(name, recorded.finished))
+    monkeypatch.setattr(coefficients, "dropped_in_a_row", lambda slopes, labels: 5)
+    assert "slope is stuck at" in said(page(name, recorded.finished))
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -83,6 +83,13 @@ def test_coefficients_are_those_of_the_last_refit(lab):
     assert summary["intercepts"] == [-0.2, -0.3, -0.4]
 
 
+def test_a_slope_that_is_stuck_is_counted(lab):
+    con, run = lab(frames.hello(), frames.block(0), *(frames.refit(i, 0.5, 100 * i) for i in range(5)))
+    assert queries.run_summary(con, run)["dropped_slope_steps"] == 4
+    con, run = lab(frames.hello(), frames.block(0), *(frames.refit(i, 0.5 + i, 100 * i) for i in range(5)))
+    assert queries.run_summary(con, run)["dropped_slope_steps"] == 0
+
+
 def test_positions_say_the_three_acceptances_apart(lab):
     con, run = lab(*frames.whole_run())
     first, second, third = queries.run_summary(con, run)["positions"]
