@@ -24,7 +24,7 @@ from avlab.engine.fetch import DEFAULT_TARGET
 from avlab.field_sentences import sentences
 from avlab.policies.arm import Arm, grammar
 from avlab.speculation.features import DEFAULT_FEATURES, FEATURES, known_features
-from avlab.workloads import DEFAULT_ARRIVAL, open_arrivals
+from avlab.workloads import DEFAULT_ARRIVAL, Workload, open_arrivals, open_workload
 
 # GOMP_SPINCOUNT, measured on two cores, a decode step of 16 requests alone / beside a process that keeps a core busy:
 # 1,000: 73 / 112 ms; 10,000: 58 / 203 ms; 30,000: 58 / 355 ms. A dashboard keeps a core busy only for moments.
@@ -59,7 +59,7 @@ def number_kind(annotation: Any) -> str:
 
 
 class Traffic(BaseModel):
-    """What every worker that serves a workload is told. Times in seconds; limits that are None do not end the run."""
+    """What every worker that serves a workload is told. Seconds are the run's clock's; a limit of None ends nothing."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, validate_default=True)
 
@@ -70,14 +70,6 @@ class Traffic(BaseModel):
     arrival: str | None = Field(
         None,
         description="closed:N, closed:A,B@60s, poisson:RATE, burst:N or replay; else a file's own times, or closed:16",
-    )
-    temperature: float = Field(1.0, ge=0, le=10, description="sampling temperature; 0 is greedy")
-    top_k: int = Field(0, ge=0, le=10_000_000, description="sample among so many likeliest tokens; 0: all")
-    top_p: float = Field(
-        1.0, gt=0, le=1, description="sample among the likeliest tokens up to this mass, after top-k"
-    )
-    max_new_tokens: int | None = Field(
-        None, ge=1, le=1_000_000, description="most output tokens of a request; else as its prompt suggests"
     )
     seed: int = Field(0, ge=0, lt=2**63, description="seed of prompts, arrivals and sampling")
 
@@ -94,7 +86,6 @@ class Traffic(BaseModel):
         min_length=1,
         description="the lab's file; else $AVLAB_DATABASE, else the user's own",
     )
-    keep_text: bool = Field(False, description="store prompts and outputs")
 
     @classmethod
     def make(cls, values: Mapping[str, Any] | None = None, /, **more: Any) -> Self:
@@ -127,6 +118,10 @@ class Traffic(BaseModel):
         """Workload and arrival; "" for a file's own arrival times."""
         return self.workload, self.arrival_pattern or ""
 
+    def open(self, arrival: str | None, seed: int, repeat: bool = False) -> Workload:
+        """The workload, arriving so. repeat: a file begins again at its end. Raises WorkloadError."""
+        return open_workload(self.workload, arrival, seed=seed, repeat=repeat)
+
     @field_validator("*", mode="before")
     @classmethod
     def _number(cls, value: Any, info: ValidationInfo) -> Any:
@@ -158,7 +153,26 @@ class Traffic(BaseModel):
         return self
 
 
-class RunConfig(Traffic):
+class SampledTraffic(Traffic):
+    """What a worker is told whose target writes the texts."""
+
+    temperature: float = Field(1.0, ge=0, le=10, description="sampling temperature; 0 is greedy")
+    top_k: int = Field(0, ge=0, le=10_000_000, description="sample among so many likeliest tokens; 0: all")
+    top_p: float = Field(
+        1.0, gt=0, le=1, description="sample among the likeliest tokens up to this mass, after top-k"
+    )
+    max_new_tokens: int | None = Field(
+        None, ge=1, le=1_000_000, description="most output tokens of a request; else as its prompt suggests"
+    )
+    keep_text: bool = Field(False, description="store prompts and outputs")
+
+    def open(self, arrival: str | None, seed: int, repeat: bool = False) -> Workload:
+        return open_workload(
+            self.workload, arrival, seed=seed, max_new_tokens=self.max_new_tokens, repeat=repeat
+        )
+
+
+class RunConfig(SampledTraffic):
     """Everything that decides a run of the reference engine."""
 
     kind: ClassVar[str] = "reference"  # of the worker that serves it

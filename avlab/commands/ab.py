@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Annotated, Generic, TypeVar
 
 from avlab.commands import terminal, terminal_ab
+from avlab.commands.emulated import Emulation
 from avlab.commands.following import Interrupts, began, end, follow, opened
 from avlab.commands.options import Settings, plain_settings, with_settings
-from avlab.config import ConfigError, RunConfig
+from avlab.config import ConfigError
 from avlab.errors import is_ours
 from avlab.experiments.answers import Objective
 from avlab.experiments.plan import DECIDED, DEFAULT_WASHOUT, ENGINE_BLOCK, Served, make_plan, notes
@@ -51,12 +52,17 @@ class Comparison:
     ] = None
 
 
-def _ab(asked: Comparison, settings: Settings, as_json: bool) -> None:
-    compare(RunConfig.make(plain_settings(settings), policy="none"), asked, as_json)
+@dataclass(frozen=True, kw_only=True)
+class OwnComparison(Comparison, Emulation):
+    """The options of an A/B by the real engine or, with --machine and its like, of a replay."""
+
+
+def _ab(asked: OwnComparison, settings: Settings, as_json: bool) -> None:
+    compare(asked.configured(plain_settings(settings), policy="none"), asked, as_json)
 
 
 ab = with_settings(
-    Comparison,
+    OwnComparison,
     _ab,
     "Compare policies in alternating blocks of one run. You may look, and stop, whenever you like.",
     DECIDED,

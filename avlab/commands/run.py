@@ -4,9 +4,10 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from avlab.commands import terminal
+from avlab.commands.emulated import Emulation
 from avlab.commands.following import serve
 from avlab.commands.options import Settings, limited, plain_settings, with_settings
-from avlab.config import ConfigError, RunConfig
+from avlab.config import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,9 +27,19 @@ class Load:
         return given | {"arrival": f"closed:{self.concurrency}"}
 
 
-def _run(load: Load, settings: Settings, as_json: bool) -> None:
+@dataclass(frozen=True, kw_only=True)
+class OwnLoad(Load, Emulation):
+    """The options of a run by the real engine or, with --machine and its like, of a replay."""
+
+
+def _run(load: OwnLoad, settings: Settings, as_json: bool) -> None:
     given = limited(load.with_arrival(plain_settings(settings)))
-    serve(RunConfig.make(given), as_json, terminal.show_summary)
+    serve(load.configured(given), as_json, terminal.show_summary)
 
 
-run = with_settings(Load, _run, "Serve a workload in a background worker, record it, and show how it goes.")
+run = with_settings(
+    OwnLoad,
+    _run,
+    "Serve a workload in a background worker, record it, and show how it goes. With --machine: a replay of recorded "
+    "texts on that machine's costs, without a model.",
+)

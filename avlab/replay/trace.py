@@ -7,15 +7,18 @@ t + 1 to t + K. What a policy can do there follows from how many slots follow th
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from avlab.errors import not_written
+
+Taken = TypeVar("Taken")
 
 VERSION = 1
 LARGEST_FILE = 1_000_000_000  # bytes
@@ -117,6 +120,15 @@ def write_trace(trace: Trace, path: Path) -> None:
 
 def read_trace(path: Path) -> Trace:
     """A trace from its file, checked by value and bounded. Raises TraceError."""
+    return _read(path, lambda file, about: _checked(path, about, file.read()))
+
+
+def read_about(path: Path) -> About:
+    """What a trace's file says of itself, without its anchors: in a moment. Raises TraceError."""
+    return _read(path, lambda file, about: about)
+
+
+def _read(path: Path, take: Callable[[pq.ParquetFile, About], Taken]) -> Taken:
     try:
         if path.stat().st_size > LARGEST_FILE:
             raise TraceError(f"{path} holds more than {LARGEST_FILE:,} bytes: record fewer texts.")
@@ -126,7 +138,7 @@ def read_trace(path: Path) -> Trace:
             raise TraceError(
                 f"{path} holds {file.metadata.num_rows:,} anchors; a trace has 1 to {MOST_ANCHORS:,}."
             )
-        return _checked(path, about, file.read())
+        return take(file, about)
     except OSError as error:
         raise TraceError(f"The trace {path} cannot be read: {error.strerror or error}.") from None
     except (pa.ArrowException, KeyError, TypeError, ValueError, MemoryError) as error:

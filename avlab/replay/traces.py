@@ -3,7 +3,7 @@
 from functools import lru_cache
 from pathlib import Path
 
-from avlab.replay.trace import Trace, TraceError, read_trace
+from avlab.replay.trace import About, Trace, TraceError, read_about, read_trace
 
 FOLDER = Path(__file__).parent / "recorded"
 
@@ -16,11 +16,21 @@ def known() -> list[str]:
 @lru_cache(maxsize=4)
 def trace_named(name: str) -> Trace:
     """A shipped trace, or the one in a file. Raises TraceError."""
+    return read_trace(_path(name))
+
+
+@lru_cache(maxsize=16)
+def about_named(name: str) -> About:
+    """What a trace says of itself; reads no anchors. Raises TraceError."""
+    return read_about(_path(name))
+
+
+def _path(name: str) -> Path:
     if name in known():
-        return read_trace(FOLDER / f"{name}.parquet")
+        return FOLDER / f"{name}.parquet"
     path = Path(name).expanduser()
     if path.suffix != ".parquet":
         raise TraceError(
             f"There is no trace {name!r}; known are {', '.join(known())}, or the path of a Parquet file."
         )
-    return read_trace(path)
+    return path

@@ -5,7 +5,7 @@ from typing import ClassVar, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from avlab.config import Traffic
+from avlab.config import SampledTraffic
 from avlab.policies.arm import Arm, PolicyError
 from avlab.vllm.serve_line import SPECULATIVE, ServeLine, ServeLineError
 
@@ -24,7 +24,7 @@ def held_length(arm: Arm) -> int | None:
     return arm.verified if arm.drafted is None else None
 
 
-class VllmConfig(Traffic):
+class VllmConfig(SampledTraffic):
     """What is served, as a `vllm serve` command, and the lab's own traffic on it."""
 
     kind: ClassVar[str] = "vllm"

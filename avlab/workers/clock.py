@@ -65,8 +65,12 @@ class EmulatedClock:
         return self._seconds
 
     def advance(self, seconds: float) -> None:
-        """A step took so long there."""
+        """So much time passes there."""
         self._seconds += seconds
+
+    def reach(self, seconds: float) -> None:
+        """A step ended there at this second."""
+        self._seconds = max(self._seconds, seconds)
 
     def ahead(self) -> float:
         if self._held() > HELD_BYTES:

@@ -13,16 +13,14 @@ from typing import Generic, Protocol
 
 import numpy as np
 
-from avlab.config import Traffic
 from avlab.engine.request import Sequence
 from avlab.engine.served import OfEngine, Report, ServedEngine
 from avlab.formats import counted
 from avlab.policies.arm import Arm, PolicyError, load_of, unlabelled
 from avlab.wire import commands, frames
 from avlab.workers.entry import Order
-from avlab.workers.intake import Intake
+from avlab.workers.intake import Asked, Intake
 from avlab.workers.reporter import Reporter
-from avlab.workloads import open_workload
 
 LEAST_STEPS = 3  # of a block whose length is in seconds
 MOST_WASHOUT = 2000  # steps until every prompt of a fresh block must have been computed
@@ -41,9 +39,9 @@ class Serving(Protocol[Report, OfEngine]):
     stop_reason: str
 
     @property
-    def order(self) -> Order[Traffic]: ...
+    def order(self) -> Order[Asked]: ...
     @property
-    def config(self) -> Traffic: ...
+    def config(self) -> Asked: ...
     @property
     def engine(self) -> ServedEngine[Report, OfEngine]: ...
     @property
@@ -206,15 +204,7 @@ class Conductor(Generic[Report, OfEngine]):
         config, server = self.server.config, self.server
         server.intake.cancel_all()
         server.intake.first = server.intake.taken
-        server.intake.serve(
-            open_workload(
-                config.workload,
-                f"closed:{load}",
-                seed=seed,
-                max_new_tokens=config.max_new_tokens,
-                repeat=True,
-            )
-        )
+        server.intake.serve(config.open(f"closed:{load}", seed, repeat=True))
 
     def _progress(self) -> dict[int, tuple[int, float]]:
         """Of each request that has emitted: its tokens so far, and when the last one came."""

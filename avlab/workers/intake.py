@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Any, Protocol, Self
 
-from avlab.config import Traffic
 from avlab.engine.request import Finished, Request, RequestError, Sequence
 from avlab.engine.served import OfEngine, Report, ServedEngine, Texts
 from avlab.wire import frames
 from avlab.workers.entry import Order
 from avlab.workers.reporter import Reporter
-from avlab.workloads import Moment, Workload, open_workload
+from avlab.workloads import Moment, Workload
 from avlab.workloads import Request as Arrived
 
 MOST_REFUSALS = 100  # requests in a row that cannot be served, after which a run is given up
@@ -18,6 +18,35 @@ MOST_REFUSALS = 100  # requests in a row that cannot be served, after which a ru
 
 class ServingError(RuntimeError):
     """The run cannot go on. The message is one sentence."""
+
+
+class Asked(Protocol):
+    """What the serving loop reads of a run's configuration; see `avlab.config.Traffic`. temperature, top_k, top_p: of a
+    request that does not say its own.
+    """
+
+    @property
+    def workload(self) -> str: ...
+    @property
+    def arrival_pattern(self) -> str | None: ...
+    @property
+    def temperature(self) -> float: ...
+    @property
+    def top_k(self) -> int: ...
+    @property
+    def top_p(self) -> float: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def duration(self) -> float | None: ...
+    @property
+    def tokens(self) -> int | None: ...
+    @property
+    def requests(self) -> int | None: ...
+    @property
+    def keep_text(self) -> bool: ...
+    def changed(self, **values: Any) -> Self: ...
+    def open(self, arrival: str | None, seed: int, repeat: bool = False) -> Workload: ...
 
 
 class Intake:
@@ -30,7 +59,7 @@ class Intake:
 
     def __init__(
         self,
-        order: Order[Traffic],
+        order: Order[Asked],
         engine: ServedEngine[Report, OfEngine],
         text: Texts,
         report: Reporter[Report],
@@ -180,11 +209,9 @@ class Intake:
         )
 
 
-def open_traffic(config: Traffic) -> Workload:
+def open_traffic(config: Asked) -> Workload:
     """The workload and arrivals of a configuration. Raises WorkloadError."""
-    return open_workload(
-        config.workload, config.arrival_pattern, seed=config.seed, max_new_tokens=config.max_new_tokens
-    )
+    return config.open(config.arrival_pattern, config.seed)
 
 
 def request_seed(seed: int, number: int) -> int:

@@ -82,6 +82,11 @@ class Outbox:
             self._new.append(frame)
         self._bell.ring()
 
+    @property
+    def held(self) -> int:
+        """Bytes of numbered frames that the lab has not stored yet."""
+        return self._held_bytes
+
     def beat(self) -> None:
         """Send a heartbeat now."""
         self._beat = 0.0

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Generic
 
-from avlab.config import Traffic
 from avlab.engine.served import OfEngine, Report, ServedEngine, Texts
 from avlab.policies.arm import Arm, PolicyError
 from avlab.wire import commands
 from avlab.workers.entry import Order
 from avlab.workers.experiment import Conductor
-from avlab.workers.intake import Intake, ServingError, open_traffic
+from avlab.workers.intake import Asked, Intake, ServingError, open_traffic
 from avlab.workers.interludes import Interludes
 from avlab.workers.reporter import Reporter
 from avlab.workloads import Workload, WorkloadError
@@ -26,7 +25,7 @@ class Server(Generic[Report, OfEngine]):
 
     def __init__(
         self,
-        order: Order[Traffic],
+        order: Order[Asked],
         engine: ServedEngine[Report, OfEngine],
         text: Texts,
         workload: Workload,

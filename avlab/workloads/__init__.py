@@ -5,7 +5,7 @@ from .base import Kind, Prompt, WorkloadError, split
 from .files import read_prompts
 from .registry import kinds, prompts
 from .stream import Stream
-from .traffic import DEFAULT_ARRIVAL, Request, Workload, known_workloads, open_workload
+from .traffic import DEFAULT_ARRIVAL, Request, Workload, known_workloads, open_stream, open_workload
 
 __all__ = [
     "DEFAULT_ARRIVAL",
@@ -20,6 +20,7 @@ __all__ = [
     "kinds",
     "known_workloads",
     "open_arrivals",
+    "open_stream",
     "open_workload",
     "prompts",
     "read_prompts",

@@ -1,6 +1,6 @@
 """What the serving loop asks: which requests have arrived by now?"""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from . import drift, files, mixture
@@ -103,23 +103,28 @@ def open_workload(
         stream: Stream = files.FileStream([entry.prompt for entry in entries], repeat)
         pattern = arrivals or (DEFAULT_ARRIVAL if times is None else "replay")
         return Workload(spec, stream, open_arrivals(pattern, seed, times))
-    stream = _open_stream(spec.strip(), split, seed)
+    stream = open_stream(spec, list(kinds()), lambda kind: KindStream(kind, split, seed), seed)
     return Workload(spec, stream, open_arrivals(arrivals or DEFAULT_ARRIVAL, seed), max_new_tokens)
 
 
-def _open_stream(spec: str, split: str, seed: int) -> Stream:
+def open_stream(spec: str, names: Sequence[str], open_named: Callable[[str], Stream], seed: int) -> Stream:
+    """The stream that `spec` names: a kind, mixed, a mixture or a drift. names: of the kinds that open_named opens.
+
+    Raises WorkloadError.
+    """
+    spec = spec.strip()
     name, colon, argument = spec.partition(":")
 
     def open_kind(kind: str) -> Stream:
-        if kind not in kinds():
-            raise _unknown(kind)
-        return KindStream(kind, split, seed)
+        if kind not in names:
+            raise _unknown(kind, names)
+        return open_named(kind)
 
     def open_stage(stage: str) -> Stream:
         return open_mixed() if stage == "mixed" else open_kind(stage)
 
     def open_mixed() -> Stream:
-        return mixture.parse(",".join(kinds()), open_kind, seed)
+        return mixture.parse(",".join(names), open_kind, seed)
 
     forms: dict[str, Callable[[], Stream]] = {
         "mixture": lambda: mixture.parse(argument, open_kind, seed),
@@ -128,7 +133,8 @@ def _open_stream(spec: str, split: str, seed: int) -> Stream:
     return forms[name]() if colon and name in forms else open_stage(spec)
 
 
-def _unknown(name: str) -> WorkloadError:
+def _unknown(name: str, names: Sequence[str]) -> WorkloadError:
+    forms = [form for form in known_workloads() if form not in kinds()]
     return WorkloadError(
-        f"there is no workload named {name!r}; the known ones are {', '.join(known_workloads())}."
+        f"there is no workload named {name!r}; the known ones are {', '.join([*names, *forms])}."
     )

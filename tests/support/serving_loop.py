@@ -18,7 +18,7 @@ class Wire:
     """An outbox that keeps frames, and gives commands when told to."""
 
     def __init__(self):
-        self.frames, self.orders, self.lost = [], deque(), ""
+        self.frames, self.orders, self.lost, self.held = [], deque(), "", 0
 
     def put(self, frame):
         self.frames.append(codec.decode_frame(codec.encode(codec.Envelope("r", 0, frame))).frame)
@@ -28,6 +28,9 @@ class Wire:
         for order in taken:
             self.orders.remove(order)  # in place: tests give orders from other threads
         return [command for _, command in taken]
+
+    def beat(self):
+        """Nobody listens to how a worker prepares."""
 
     def wait(self, seconds):
         time.sleep(min(seconds, 0.01))
