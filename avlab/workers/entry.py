@@ -14,8 +14,8 @@ from avlab.errors import is_ours
 from avlab.kinds.registry import make_config
 from avlab.processes import end_children
 from avlab.wire import frames
-from avlab.workers.clock import Clock, RealClock
 from avlab.workers.outbox import Outbox
+from avlab.workers.run_clock import Clock, RealClock
 
 FAULT = 1  # exit code of a worker whose output ends with a traceback
 COULD_NOT_START = 2  # exit code of a worker whose last line of output is a sentence for the user

@@ -15,11 +15,11 @@ from avlab.replay.emulation import EMULATED
 from avlab.replay.server import ReplayServer
 from avlab.replay.workload import TextNumbers
 from avlab.wire import frames
-from avlab.workers.clock import EmulatedClock
 from avlab.workers.entry import Order, work
 from avlab.workers.intake import open_traffic
 from avlab.workers.replay_engine import ReplayEngine
 from avlab.workers.reporting import StepReporter
+from avlab.workers.run_clock import EmulatedClock
 from avlab.workers.serving import Server
 
 PACKAGES = ("numpy", "pyarrow", "avlab")

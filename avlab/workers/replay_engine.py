@@ -14,7 +14,7 @@ from avlab.policies.arm import Arm
 from avlab.policies.base import Policy
 from avlab.replay.server import Ended, ReplayServer, Served, ServedStep
 from avlab.replay.trace import TraceError
-from avlab.workers.clock import EmulatedClock
+from avlab.workers.run_clock import EmulatedClock
 
 
 class ReplayEngine:

@@ -92,8 +92,11 @@ def folder(tmp_path):
     shutil.copytree(
         PACKAGE, tmp_path / "avlab", copy_function=os.symlink, ignore=shutil.ignore_patterns("__pycache__")
     )
-    (tmp_path / "avlab" / "kinds" / "clock.py").write_text(LABS_SIDE, encoding="utf-8")
-    (tmp_path / "avlab" / "workers" / "clock.py").write_text(WORKERS_SIDE, encoding="utf-8")
+    for side, text in (("kinds", LABS_SIDE), ("workers", WORKERS_SIDE)):
+        with (tmp_path / "avlab" / side / "clock.py").open(
+            "x", encoding="utf-8"
+        ) as file:  # never through a link
+            file.write(text)
     return tmp_path
 
 

@@ -20,10 +20,10 @@ from avlab.speculation.decision import Offer
 from avlab.speculation.features import probability
 from avlab.speculation.labels import labels
 from avlab.wire import frames
-from avlab.workers.clock import EmulatedClock
 from avlab.workers.entry import Order, work
 from avlab.workers.intake import open_traffic
 from avlab.workers.reporting import StepReporter
+from avlab.workers.run_clock import EmulatedClock
 from avlab.workers.serving import Server
 
 SIMULATED = bool(os.environ.get("AVLAB_SIMULATED_TIME"))

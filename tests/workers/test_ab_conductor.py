@@ -12,8 +12,8 @@ from stand_in_engine import K, StandInEngine
 
 from avlab.policies.arm import labels
 from avlab.wire import commands, frames
-from avlab.workers.clock import RealClock
 from avlab.workers.intake import ServingError
+from avlab.workers.run_clock import RealClock
 
 __all__ = ["quick"]  # a fixture
 

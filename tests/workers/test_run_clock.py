@@ -5,8 +5,8 @@ from serving_loop import Wire, serve
 from stand_in_engine import StandInEngine
 
 from avlab.wire import commands, frames
-from avlab.workers import clock as clocks
-from avlab.workers.clock import EmulatedClock
+from avlab.workers import run_clock as clocks
+from avlab.workers.run_clock import EmulatedClock
 
 STEP = 0.125  # seconds of the emulated machine
 

@@ -44,7 +44,7 @@ class Simulated(stand_in_serving.Engine):
 
     def __init__(self, config):
         super().__init__(config)
-        self.now, self.slots = 0.0, SLOTS
+        self.slots = SLOTS
         self.costs, self.policies = CostTable.linear(DRAFT, VERIFY, SLOTS, SLOTS * (K + 1), K=K), {}
         self.set_policy(config.arm)
 
@@ -53,7 +53,7 @@ class Simulated(stand_in_serving.Engine):
         self.policy = self.policies[str(arm)]
 
     def spend(self, milliseconds):
-        self.now += milliseconds / 1e3
+        self.simulated.advance(milliseconds / 1e3)
 
 
 @functools.cache
@@ -63,7 +63,7 @@ def simulated(arm):
     engine, frames = Simulated(plan), []
     wire = SimpleNamespace(put=frames.append, commands=list, lost="", wait=lambda seconds: None)
     order = SimpleNamespace(
-        config=plan, outbox=wire, clock=lambda: engine.now, asked_to_stop=SimpleNamespace(is_set=lambda: False),
+        config=plan, outbox=wire, clock=engine.simulated, asked_to_stop=SimpleNamespace(is_set=lambda: False),
         event=lambda *given: None, state="", step=0,
     )  # fmt: skip
     report = StepReporter(order.outbox.put, order.clock, K, plan.drafts, plan.recorded_features)
