@@ -12,7 +12,7 @@ import typer
 import typer.main
 
 from avlab.bias.grammar import CaseError
-from avlab.commands import bias, replay, terminal, vllm
+from avlab.commands import bias, lab, replay, terminal, vllm
 from avlab.commands.ab import ab
 from avlab.commands.attach import attach
 from avlab.commands.doctor import doctor
@@ -33,6 +33,7 @@ COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
     "ab": ab,
     "frontier": frontier,
     "replay": replay.app,
+    "lab": lab.app,
     "bias": bias.app,
     "vllm": vllm.app,
     "attach": attach,

@@ -8,7 +8,7 @@ from avlab.machines import Machine
 from avlab.policies.base import Policy
 from avlab.replay.texts import TextOrder
 from avlab.replay.trace import Trace, TraceError
-from avlab.replay.under_way import Step, UnderWay
+from avlab.replay.under_way import Decoding, Step, UnderWay
 
 
 class Replay:
@@ -50,7 +50,11 @@ class Replay:
 
     def step(self) -> Step:
         """One step of all requests; one that ends makes way for the next text, whose prompt the next steps compute."""
-        step, _ = self.under_way.step(self.policy, self._coins.random(len(self.under_way)))
+        return self.watched_step()[0]
+
+    def watched_step(self) -> tuple[Step, Decoding]:
+        """As `step`, with what it did for each request."""
+        done = self.under_way.step(self.policy, self._coins.random(len(self.under_way)))
         for row in self.under_way.over:
             self.under_way.again(row, self._order.take())
-        return step
+        return done
