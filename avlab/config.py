@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, get_args
 
-import platformdirs
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -22,6 +21,7 @@ from pydantic_core import PydanticCustomError
 
 from avlab.engine.fetch import DEFAULT_TARGET
 from avlab.field_sentences import sentences
+from avlab.installation import data_folder
 from avlab.policies.arm import Arm, grammar
 from avlab.speculation.features import DEFAULT_FEATURES, FEATURES, known_features
 from avlab.workloads import DEFAULT_ARRIVAL, Workload, open_arrivals, open_workload
@@ -49,7 +49,7 @@ class ConfigError(ValueError):
 def default_database() -> Path:
     """Where runs are kept when nobody says otherwise: $AVLAB_DATABASE, or the user's data folder."""
     named = os.environ.get("AVLAB_DATABASE")
-    return Path(named) if named else Path(platformdirs.user_data_dir("avlab", appauthor=False)) / "lab.duckdb"
+    return Path(named) if named else data_folder() / "lab.duckdb"
 
 
 def number_kind(annotation: Any) -> str:

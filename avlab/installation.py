@@ -12,6 +12,16 @@ PROJECT = PACKAGE.parent  # the checkout, or site-packages
 IN_CHECKOUT = (PROJECT / "pyproject.toml").is_file()
 
 
+def data_folder() -> Path:
+    """Where the user's lab and machines are: beside $AVLAB_DATABASE, else the user's data folder."""
+    named = os.environ.get("AVLAB_DATABASE")
+    return (
+        Path(named).expanduser().parent
+        if named
+        else Path(platformdirs.user_data_dir("avlab", appauthor=False))
+    )
+
+
 def import_path() -> Path:
     """A folder from which another interpreter imports this very package, and none of the packages beside it.
 

@@ -18,6 +18,7 @@ from avlab.store.experiments import (
 )
 from avlab.store.playground import generation_steps, generations
 from avlab.store.runs import block_list, blocks, describe, find_run, run_list, runs
+from avlab.store.step_costs import step_costs
 from avlab.store.summary import calibration_sums, interactivity, measures, position_totals, run_summary
 from avlab.store.traces import (
     admitted_lengths,
@@ -75,6 +76,7 @@ __all__ = [
     "run_list",
     "run_summary",
     "runs",
+    "step_costs",
     "steps_since",
     "unfinished_round",
     "user_times",

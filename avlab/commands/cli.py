@@ -12,7 +12,7 @@ import typer
 import typer.main
 
 from avlab.bias.grammar import CaseError
-from avlab.commands import bias, lab, replay, terminal, vllm
+from avlab.commands import bias, lab, machine, replay, terminal, vllm
 from avlab.commands.ab import ab
 from avlab.commands.attach import attach
 from avlab.commands.doctor import doctor
@@ -34,6 +34,7 @@ COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
     "frontier": frontier,
     "replay": replay.app,
     "lab": lab.app,
+    "machine": machine.app,
     "bias": bias.app,
     "vllm": vllm.app,
     "attach": attach,

@@ -228,6 +228,11 @@ class Lab:
         with self.database.cursor() as con:
             return queries.cost_samples(con, queries.find_run(con, run))
 
+    def step_costs(self, run: str) -> dict:
+        """What a run says of its machine."""
+        with self.database.cursor() as con:
+            return queries.step_costs(con, queries.find_run(con, run))
+
     def close(self) -> None:
         """Stop the worker, answer nobody, give the file free. Closing twice does nothing."""
         if self.owner is not None:
@@ -262,6 +267,7 @@ class Lab:
             "export": self.export,
             "report": self.report,
             "costs": self.costs,
+            "step_costs": self.step_costs,
             "window": self.window,
         }
         try:

@@ -23,16 +23,22 @@ def _checked(samples) -> np.ndarray:
     return samples
 
 
+def medians(samples) -> tuple[np.ndarray, np.ndarray]:
+    """Timed samples [N, 2] as (size, ms) to sizes [S] ascending and the median of each one's, [S]. Raises ValueError as
+    `curve_of` does."""
+    samples = _checked(samples)
+    sizes = np.unique(samples[:, 0])
+    return sizes, np.array([np.median(samples[samples[:, 0] == size, 1]) for size in sizes])
+
+
 def curve_of(samples) -> tuple[np.ndarray, np.ndarray]:
     """Timed samples [N, 2] as (size, ms), in any order, to sizes [S] ascending and their costs [S].
 
     Cost is the median of a size's samples, then forced not to fall as size grows (a running maximum).
     Raises ValueError if there are no samples or one is not finite.
     """
-    samples = _checked(samples)
-    sizes = np.unique(samples[:, 0])
-    medians = np.array([np.median(samples[samples[:, 0] == size, 1]) for size in sizes])
-    return sizes, np.maximum.accumulate(medians)
+    sizes, costs = medians(samples)
+    return sizes, np.maximum.accumulate(costs)
 
 
 def convex_curve(samples) -> tuple[np.ndarray, np.ndarray]:

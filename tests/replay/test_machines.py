@@ -21,6 +21,21 @@ def test_costs_are_as_published():
     assert rest == 1.207
 
 
+def test_operation_tables_give_what_nvidia_measured():
+    """Decode passes of 64 requests that hold 1,024 tokens each: the tables' own attention, not the fitted line."""
+    h200 = machine("h200-llama-3.1-70b-tp4", 7)
+    for tokens, ms in {64: 15.1, 128: 16.6, 256: 22.0, 512: 35.5}.items():
+        assert h200.milliseconds(64, 0, tokens, cached=64 * 1024)[1] == pytest.approx(ms, rel=0.01)
+    assert (
+        h200.milliseconds(1, 7, 1)[0] > 6 * h200.milliseconds(1, 1, 1)[0]
+    )  # one pass of the head after another
+    rtx = machine("rtx-pro-6000-llama-3.1-8b", 7)
+    assert rtx.milliseconds(64, 0, 64, cached=64 * 1024)[1] == pytest.approx(17.6, rel=0.06)
+    for each in (h200, rtx):
+        assert each.knows_cached and "Kernel times alone" in " ".join(each.notes)
+        assert each.table(10_000).verify[8] > each.table().verify[8]
+
+
 @pytest.mark.parametrize("name", known())
 def test_every_machine_says_where_it_is_from(name):
     about = read(FOLDER / f"{name}.toml")
