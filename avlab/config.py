@@ -20,15 +20,19 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from avlab.engine.fetch import DEFAULT_TARGET
+from avlab.engine.recommended import recommended
 from avlab.field_sentences import sentences
 from avlab.installation import data_folder
 from avlab.policies.arm import Arm, grammar
 from avlab.speculation.features import DEFAULT_FEATURES, FEATURES, known_features
+from avlab.speculation.sampling import MODELS_OWN, USUAL, Sampling
 from avlab.workloads import DEFAULT_ARRIVAL, Workload, open_arrivals, open_workload
 
 # GOMP_SPINCOUNT, measured on two cores, a decode step of 16 requests alone / beside a process that keeps a core busy:
 # 1,000: 73 / 112 ms; 10,000: 58 / 203 ms; 30,000: 58 / 355 ms. A dashboard keeps a core busy only for moments.
 SPIN = 10_000
+_ELSE = "else as the checkpoint recommends, or {}"
+AS_RECOMMENDED: Any = None  # a number takes its place before values are checked
 
 
 def arrival_shown(arrival: str | None, workload: str | None) -> str:
@@ -36,6 +40,11 @@ def arrival_shown(arrival: str | None, workload: str | None) -> str:
     if arrival or not workload:
         return arrival or "–"
     return f"its times, or {DEFAULT_ARRIVAL}" if workload.startswith("file:") else DEFAULT_ARRIVAL
+
+
+def sampled(recorded: Mapping[str, Any]) -> Sampling:
+    """The sampling of a recorded configuration. What an older one does not name cut nothing."""
+    return Sampling(*(recorded.get(name, neutral) for name, neutral in MODELS_OWN._asdict().items()))
 
 
 class ConfigError(ValueError):
@@ -156,15 +165,46 @@ class Traffic(BaseModel):
 class SampledTraffic(Traffic):
     """What a worker is told whose target writes the texts."""
 
-    temperature: float = Field(1.0, ge=0, le=10, description="sampling temperature; 0 is greedy")
-    top_k: int = Field(0, ge=0, le=10_000_000, description="sample among so many likeliest tokens; 0: all")
+    temperature: float = Field(
+        AS_RECOMMENDED,
+        ge=0,
+        le=10,
+        description=f"sampling temperature; 0 is greedy; {_ELSE.format(USUAL.temperature)}",
+    )
+    top_k: int = Field(
+        AS_RECOMMENDED,
+        ge=0,
+        le=10_000_000,
+        description=f"sample among so many likeliest tokens; 0: all; {_ELSE.format('0')}",
+    )
     top_p: float = Field(
-        1.0, gt=0, le=1, description="sample among the likeliest tokens up to this mass, after top-k"
+        AS_RECOMMENDED,
+        gt=0,
+        le=1,
+        description=f"sample among the likeliest tokens up to this mass, after top-k; {_ELSE.format(USUAL.top_p)}",
     )
     max_new_tokens: int | None = Field(
         None, ge=1, le=1_000_000, description="most output tokens of a request; else as its prompt suggests"
     )
     keep_text: bool = Field(False, description="store prompts and outputs")
+
+    @property
+    def sampling(self) -> Sampling:
+        return Sampling(self.temperature, self.top_k, self.top_p)
+
+    @classmethod
+    def recommended_sampling(cls, values: Mapping[str, Any]) -> Sampling:
+        """How requests are sampled where these values, not checked yet, do not say."""
+        return USUAL
+
+    @model_validator(mode="before")
+    @classmethod
+    def _sampling(cls, values: Any) -> Any:
+        """What is not said of the sampling is what the checkpoint recommends: the record of a run names numbers."""
+        if not isinstance(values, Mapping):
+            return values
+        found = cls.recommended_sampling(values)._asdict()
+        return {**values, **{name: found[name] for name in found if values.get(name) is None}}
 
     def open(self, arrival: str | None, seed: int, repeat: bool = False) -> Workload:
         return open_workload(
@@ -228,6 +268,10 @@ class RunConfig(SampledTraffic):
         "auto",
         description="+depth decides by recent steps or by the table; auto: measured, unless costs names a file",
     )
+
+    @classmethod
+    def recommended_sampling(cls, values: Mapping[str, Any]) -> Sampling:
+        return recommended(str(values.get("target", DEFAULT_TARGET)))
 
     @property
     def arm(self) -> Arm:

@@ -14,6 +14,7 @@ from avlab.engine.request import Request
 from avlab.policies.arm import Arm
 from avlab.policies.fixed import NONE
 from avlab.speculation.regression import Coefficients
+from avlab.speculation.sampling import MODELS_OWN, Sampling
 from avlab.workers.building import build_settings
 from avlab.workers.intake import request_seed
 from avlab.workloads import Moment, open_workload
@@ -49,13 +50,13 @@ def _build(context: Context, own_costs: bool) -> Built:
 
 
 class Lab:
-    """An engine under a closed loop. temperature, top_p: of requests that come from now on."""
+    """An engine under a closed loop. sampling: of requests that come from now on."""
 
     def __init__(self, context: Context, own_costs: bool = False):
         """own_costs: time steps here, as a worker does at its start, and not in a process before."""
         self.built, self.config = _build(context, own_costs), context.config
         self.engine, self.text = self.built.engine, self.built.text
-        self.temperature, self.top_p, self.concurrency = self.config.temperature, self.config.top_p, 0
+        self.sampling, self.concurrency = self.config.sampling, 0
         self.max_new_tokens = self.config.max_new_tokens
         self.prompts: Iterator[Prompt] = self.workload(self.config.workload)
         self.count = 0
@@ -97,8 +98,7 @@ class Lab:
                     id=self.count,
                     tokens=tokens,
                     max_new_tokens=self.max_new_tokens or 1024,
-                    temperature=self.temperature,
-                    top_p=self.top_p,
+                    **self.sampling._asdict(),
                     seed=request_seed(self.config.seed, self.count),
                     kind=kind,
                 )
@@ -113,10 +113,10 @@ class Lab:
         report = self.engine.step()
         return report, seconds + time.perf_counter() - began
 
-    def begin(self, concurrency: int, arm: str = "none", top_p: float = 1.0) -> None:
-        """Start a closed loop afresh and serve until every prompt is in the cache."""
+    def begin(self, concurrency: int, arm: str = "none", sampling: Sampling | None = None) -> None:
+        """Start a closed loop afresh and serve until every prompt is in the cache. sampling: else as configured."""
         self.clear()
-        self.concurrency, self.top_p = concurrency, top_p
+        self.concurrency, self.sampling = concurrency, sampling or self.config.sampling
         self.engine.set_policy(Arm.parse(arm))
         self.step()
         while any(not s.decoding for s in self.engine.sequences):
@@ -157,6 +157,7 @@ class Lab:
                 "this target has no chat template that opens a user's turn: it has no chat of its own."
             )
         usual, limit_before, self.max_new_tokens = self.prompts, self.max_new_tokens, limit
+        self.sampling = MODELS_OWN
         self.engine.set_policy(NONE)
         self.clear()
         self.concurrency, tries = min(32, self.config.max_num_seqs), 0

@@ -83,8 +83,8 @@ def page(measures: list[Measure], outcomes: list[Outcome], quick: bool) -> str:
     parts = [
         "# Benchmarks",
         f"Made by {form}. Ratios are medians over interleaved rounds of one run; brackets are 90 % bootstrap "
-        "intervals of the median. Conditions unless a line says otherwise: adaptive verification, temperature 1, 16 "
-        "requests, K = 7, mixed held-out workload, up to 1,024 tokens a request, natural ends.",
+        "intervals of the median. Conditions unless a line says otherwise: adaptive verification, temperature 0.6, "
+        "top-p 0.95, 16 requests, K = 7, mixed held-out workload, up to 1,024 tokens a request, natural ends.",
         *machine_part(outcomes),
         "## Results",
         markdown(Table("", list(HEAD), [cells(*line) for line in lines(measures, outcomes)])),

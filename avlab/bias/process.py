@@ -12,6 +12,7 @@ from typing import Any
 from avlab.config import RunConfig
 from avlab.errors import is_ours, not_written
 from avlab.processes import end_tree, start_child, tail, worker_environment
+from avlab.speculation.sampling import MODELS_OWN
 
 PROMPT = "What is the capital of France?"
 SOUND_RULES = ("adaptive", "adaptive:raw", "fixed:2", "maximum:0.2", "budget:earlier")
@@ -115,7 +116,7 @@ class AuditProcess(AskedProcess):
         K: int = 2,
         results: Path | None = None,
     ):
-        config = config or RunConfig.make()
+        config = config or RunConfig.make(MODELS_OWN._asdict())
         self.rules = rules = list(dict.fromkeys(rule.strip() for rule in rules))
         self.case = {
             "form": FORM, "prompt": prompt, "continuations": continuations, "K": K, "temperature": config.temperature,
@@ -173,7 +174,7 @@ class TextProcess(AskedProcess):
         K: int = TEXT_POSITIONS,
     ):
         super().__init__(
-            "texts", config or RunConfig.make(seed=TEXT_SEED),
+            "texts", config or RunConfig.make(MODELS_OWN._asdict(), seed=TEXT_SEED),
             rules=list(dict.fromkeys(rule.strip() for rule in rules)),
             requests=requests, max_new_tokens=max_new_tokens, K=K,
         )  # fmt: skip
@@ -185,4 +186,4 @@ class RowsProcess(AskedProcess):
     key = ("prompt",)
 
     def __init__(self, prompt: str, config: RunConfig | None = None):
-        super().__init__("rows", config or RunConfig.make(), prompts=[prompt])
+        super().__init__("rows", config or RunConfig.make(MODELS_OWN._asdict()), prompts=[prompt])

@@ -26,6 +26,7 @@ from avlab.bias.text_measures import MEASURES, known, within_noise
 from avlab.commands import terminal
 from avlab.commands.options import Json
 from avlab.config import RunConfig
+from avlab.speculation.sampling import MODELS_OWN
 
 NOTICEABLE = 0.02  # exact total variation from which on an audit must reject
 UNFINISHED, UNEXPECTED = 3, 4  # exit codes: the duration was over; a verdict is not what the rule deserves
@@ -139,7 +140,9 @@ def text(
 
 
 def _config(**given: Any) -> RunConfig:
-    return RunConfig.make({name: value for name, value in given.items() if value is not None})
+    """At the temperature given; an audit cuts nothing."""
+    values = MODELS_OWN._asdict() | {name: value for name, value in given.items() if value is not None}
+    return RunConfig.make(values)
 
 
 def _wait(process: AskedProcess, seconds: float | None) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import asdict, replace
 import duckdb
 import numpy as np
 
+from avlab.config import sampled
 from avlab.experiments import control_variate, reasons, statistics, words
 from avlab.experiments.answers import (
     ABAnswer,
@@ -53,7 +54,7 @@ def analyse(con: duckdb.DuckDBPyConnection, run: str, slo: Objective | None = No
         state=description["state"],
         plan=plan,
         workload=description["config"]["workload"],
-        temperature=description["config"]["temperature"],
+        sampling=sampled(description["config"]).words(),
         rounds=len(kept),
         seconds_a_round=pace,
         prompts=PromptAdjustment(costs.price, costs.share, evened=costs.price > 0),

@@ -185,7 +185,7 @@ class ABAnswer:
     state: str
     plan: RecordedPlan
     workload: str
-    temperature: float
+    sampling: str
     rounds: int
     seconds_a_round: float | None
     prompts: PromptAdjustment

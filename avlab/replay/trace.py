@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from avlab.errors import not_written
+from avlab.speculation.sampling import Sampling
 
 Taken = TypeVar("Taken")
 
@@ -47,10 +48,7 @@ class About:
 
     def sampling(self) -> str:
         """The sampling in words: "greedy", or "temperature 0.6, top-p 0.95"."""
-        if self.temperature == 0:
-            return "greedy"
-        cuts = [f"top-k {self.top_k}"] * (self.top_k > 0) + [f"top-p {self.top_p:g}"] * (self.top_p < 1)
-        return ", ".join([f"temperature {self.temperature:g}", *cuts])
+        return Sampling(self.temperature, self.top_k, self.top_p).words()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -13,6 +13,7 @@ import torch
 from avlab.config import RunConfig
 from avlab.engine.build import SHIPPED_DRAFTER
 from avlab.engine.fetch import DEFAULT_TARGET
+from avlab.speculation.sampling import MODELS_OWN
 from avlab.training.card import write_card
 from avlab.training.pipeline import Plan, in_parallel, record, train, write
 
@@ -66,7 +67,7 @@ def measure_and_write_card(out: Path, target: str, quick: bool, cost: str) -> No
     from avlab.bench.base import Context
     from avlab.bench.measures.drafter import measure
 
-    config = RunConfig.make(target=target, drafter=str(out), max_new_tokens=1024)
+    config = RunConfig.make(MODELS_OWN._asdict(), target=target, drafter=str(out), max_new_tokens=1024)
     table = measure(Context(config, quick, out, out / "costs.json")).tables[0]
     (out / "costs.json").unlink(missing_ok=True)
     write_card(out, table.columns, table.rows, cost)

@@ -26,10 +26,9 @@ def form() -> None:
         fields = Fields()
         arms, baseline, concurrency, rounds = _arms(fields)
         design, block, washout, learn = _blocks(fields)
-        given = settings.values()
-        workload, temperature = given.get("workload", "mixed"), float(given.get("temperature", 1.0))
+        traffic = base_config()
         st.caption(
-            f"Traffic: {workload}, temperature {temperature:g}; everything else as in Settings (sidebar)."
+            f"Traffic: {traffic.workload}, {traffic.sampling.words()}; everything else as in Settings (sidebar)."
         )
         planned = arms, baseline, concurrency, rounds, design, block, washout, learn
         say_notes(lambda: make_plan(base_config(), *planned))

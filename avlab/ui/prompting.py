@@ -6,6 +6,7 @@ import streamlit as st
 
 from avlab.errors import is_ours
 from avlab.lab.generation import Generation
+from avlab.speculation.sampling import USUAL
 from avlab.ui import host, settings
 from avlab.ui.typed import number, text_of, whole
 from avlab.wire import commands
@@ -38,8 +39,10 @@ def form(arm: str) -> None:
         policy, temperature, top_p, seed, length = st.columns([2, 1, 1, 1, 1])
         arms = list(dict.fromkeys([arm, *settings.SUGGESTED["policy"]]))
         policy.selectbox("Policy", arms, key="playground-arm", accept_new_options=True)
-        temperature.text_input("Temperature", "1", key="playground-temperature", help="0 is greedy.")
-        top_p.text_input("Top-p", "1", key="playground-top-p", help="1 keeps every token.")
+        temperature.text_input(
+            "Temperature", f"{USUAL.temperature:g}", key="playground-temperature", help="0 is greedy."
+        )
+        top_p.text_input("Top-p", f"{USUAL.top_p:g}", key="playground-top-p", help="1 keeps every token.")
         seed.text_input("Seed", "0", key="playground-seed", help="The same seed gives the same tokens.")
         length.text_input("Max tokens", "80", key="playground-length")
         left, right, _ = st.columns([1, 1, 3])

@@ -8,6 +8,8 @@ import streamlit as st
 from pydantic import ValidationError
 
 from avlab.config import DEFAULT_ARRIVAL, RunConfig
+from avlab.engine.fetch import DEFAULT_TARGET
+from avlab.engine.recommended import recommended
 from avlab.field_sentences import sentences
 from avlab.kinds import reference
 from avlab.ui.presets import PRESETS
@@ -70,12 +72,9 @@ def _named(sentence: str) -> str:
 
 def different(config: RunConfig) -> dict[str, Any]:
     """The settings that are not the defaults, the database left out."""
-    default = RunConfig.make()
-    return {
-        name: getattr(config, name)
-        for name in RunConfig.model_fields
-        if name != "database" and getattr(config, name) != getattr(default, name)
-    }
+    recommended = RunConfig.make(target=config.target).sampling._asdict()
+    default = RunConfig.make().model_dump() | recommended | {"database": config.database}
+    return {name: value for name, value in config.model_dump().items() if value != default[name]}
 
 
 def command_line(config: RunConfig) -> str:
@@ -142,8 +141,15 @@ def _field(name: str) -> None:
         options = list(dict.fromkeys([*(SUGGESTED.get(name) or workloads()), *([chosen] if chosen else [])]))
         st.selectbox(_title(name), options, key=key, help=field.description, accept_new_options=True)
     else:
-        empty = "no limit" if name in GROUPS["When it ends"] else "automatic"
-        st.text_input(_title(name), key=key, help=field.description, placeholder=empty)
+        st.text_input(_title(name), key=key, help=field.description, placeholder=_when_empty(name))
+
+
+def _when_empty(name: str) -> str:
+    """What an empty field means."""
+    sampling = recommended(str(values().get("target", DEFAULT_TARGET)))._asdict()
+    if name in sampling:
+        return f"{sampling[name]:g}, as recommended"
+    return "no limit" if name in GROUPS["When it ends"] else "automatic"
 
 
 def _fill(chosen: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ import streamlit as st
 from streamlit.runtime.scriptrunner import StopException
 
 from avlab import formats, sample
-from avlab.config import arrival_shown
+from avlab.config import arrival_shown, sampled
 from avlab.figures.base import Columns
 from avlab.kinds.base import Config
 from avlab.kinds.registry import recorded_kind
@@ -168,7 +168,7 @@ def _line(shown: Shown) -> None:
             f"**{about['compared'] or config.get('policy')}**",
             f"{config.get('workload')}",
             arrival_shown(about["arrival"], config.get("workload")),
-            f"temperature {config.get('temperature', 1.0):g}",
+            sampled(config).words(),
         ]
     parts += [
         formats.moment(about["started"]),

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from avlab.config import DEFAULT_ARRIVAL
+from avlab.engine.recommended import recommended
 from avlab.experiments.plan import MOST_ROUNDS, make_plan
 from avlab.kinds.vllm import ENGINES, WITHIN, other_python
 from avlab.ui import host, shown
@@ -27,7 +28,11 @@ def form(line: ServeLine | None) -> None:
     workload = left.text_input("Workload", "mixed", key="vllm-workload")
     arrival = middle.text_input("Arrivals", DEFAULT_ARRIVAL, key="vllm-arrival")
     fields = Fields()
-    temperature = fields.number(right, "Temperature", 0.0, 10.0, 1.0, key="vllm-temperature")
+    sampling = recommended(line.model)
+    temperature = fields.number(
+        right, "Temperature", 0.0, 10.0, sampling.temperature, key="vllm-temperature",
+        help=f"As the checkpoint recommends, where it lies on this machine; so is top-p, {sampling.top_p:g}.",
+    )  # fmt: skip
     policy = last.text_input(
         "Policy", "", key="vllm-policy", placeholder="as the command says", help="adaptive or verify:k"
     )

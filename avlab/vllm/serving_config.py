@@ -1,12 +1,15 @@
 """The configuration of a run that vLLM serves: for the command line, the worker and the dashboard's form."""
 
 import re
-from typing import ClassVar, Self
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from avlab.config import SampledTraffic
+from avlab.engine.recommended import recommended
 from avlab.policies.arm import Arm, PolicyError
+from avlab.speculation.sampling import USUAL, Sampling
 from avlab.vllm.serve_line import SPECULATIVE, ServeLine, ServeLineError
 
 VARIABLES = re.compile(
@@ -45,6 +48,13 @@ class VllmConfig(SampledTraffic):
     engines: bool = Field(
         False, description="an engine for each policy, started anew: then fixed:k and none can be served, too"
     )
+
+    @classmethod
+    def recommended_sampling(cls, values: Mapping[str, Any]) -> Sampling:
+        try:
+            return recommended(ServeLine.parse(str(values.get("serve", "")).replace("\\\n", " ")).model)
+        except ServeLineError:  # said where the command is checked
+            return USUAL
 
     @property
     def line(self) -> ServeLine:

@@ -16,7 +16,7 @@ def test_defaults_are_a_run():
         "adaptive",
         7,
         "closed:16",
-        1.0,
+        0.6,
     )
     assert config.arm.learns
 

@@ -20,7 +20,13 @@ def seen(**known):
 
 def ab_answer(**parts):
     nothing = {"plan": recorded_plan(), "seconds_a_round": None, "prompts": PromptAdjustment(0.0, 0.0, False)}
-    nothing |= {"run_id": "", "state": "finished", "workload": "chat", "temperature": 1.0, "rounds": 0}
+    nothing |= {
+        "run_id": "",
+        "state": "finished",
+        "workload": "chat",
+        "sampling": "temperature 1",
+        "rounds": 0,
+    }
     nothing |= {"arms": {}, "best_fixed": None, "slo": None}
     nothing |= {name: [] for name in ("dropped", "results", "adaptive", "verdicts", "why")}
     return ABAnswer(**nothing | parts)

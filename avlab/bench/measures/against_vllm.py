@@ -11,6 +11,7 @@ from pathlib import Path
 from avlab.bench.base import Bar, Context, Measure, NotMeasured, Result, Table
 from avlab.bench.rounds import Block, arm_rows, round_ratios, switchback
 from avlab.installation import PROJECT
+from avlab.speculation.sampling import MODELS_OWN
 
 VERSION = "0.32.0"
 ENVIRONMENT = PROJECT / ".venv-vllm"
@@ -112,7 +113,7 @@ def measure(context: Context) -> Result:
             dtype=built.dtype,
             max_model_len=lab.engine.target.length,
             max_num_seqs=max(LEAST),
-            temperature=1.0,
+            temperature=MODELS_OWN.temperature,
             max_new_tokens=lab.max_new_tokens,
             end_tokens=sorted(lab.engine.target.config.end_tokens),
             prompts=[tokens for tokens, _ in prompts],
@@ -123,7 +124,7 @@ def measure(context: Context) -> Result:
             where = f"{requests} requests, top-p {top_p:g}"
             context.progress(f"prompts, {where}", 0, 0)
             lab.prompts = itertools.cycle(prompts)
-            lab.begin(requests, "none", top_p)
+            lab.begin(requests, "none", MODELS_OWN._replace(top_p=top_p))
             other.ask(begin=requests, top_p=top_p)
 
             def serve(arm: str, number: int) -> Block:

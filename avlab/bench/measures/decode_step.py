@@ -7,6 +7,7 @@ import numpy as np
 
 from avlab.bench.base import Bar, Context, Measure, Result, Table
 from avlab.bench.rounds import spread
+from avlab.speculation.sampling import MODELS_OWN
 
 REQUESTS, CACHED = 16, 256
 BAR = Bar("decode-step", "decode step of the target over its bare matrix products", "×", 1.6, "<=")
@@ -32,7 +33,7 @@ def measure(context: Context) -> Result:
         for width in {each.in_features for each in linears}
     }
     lab.prompts = itertools.repeat(([5] * cached, "none"))
-    lab.begin(REQUESTS)
+    lab.begin(REQUESTS, sampling=MODELS_OWN)
 
     @torch.inference_mode()
     def one_pass() -> None:

@@ -3,6 +3,7 @@
 import numpy as np
 
 from avlab.bench.base import Bar, Context, Measure, Result, Table
+from avlab.speculation.sampling import MODELS_OWN
 
 TEMPERATURES = (0.0, 0.6, 1.0)
 OWN, HELD_OUT = "self-generated chat", "held-out mixed workload"
@@ -51,8 +52,8 @@ def measure(context: Context) -> Result:
     rows, tallies = [], {}
     for source, prompts in sources.items():
         for temperature in context.pick((1.0,), TEMPERATURES) if source == HELD_OUT else TEMPERATURES:
-            lab.prompts, lab.temperature = prompts, temperature
-            lab.begin(16, f"fixed:{K}")
+            lab.prompts = prompts
+            lab.begin(16, f"fixed:{K}", MODELS_OWN._replace(temperature=temperature))
             tally = tallies[source, temperature] = Tally(K)
             while tally.labelled[0] < wanted:
                 tally.add(lab.step()[0])

@@ -5,6 +5,7 @@ from unittest.mock import patch
 import numpy as np
 
 from avlab.bench.base import Bar, Context, Measure, Result, Table
+from avlab.speculation.sampling import MODELS_OWN
 from avlab.workloads import kinds
 
 BARS = tuple(Bar(f"entropy-{name}", f"output entropy of {name}, temperature 1", "nats") for name in kinds())
@@ -16,7 +17,7 @@ def _by_kind(context: Context, lab, seen: list) -> tuple[dict[str, float | None]
     values: dict[str, float | None] = {}
     for name, kind in kinds().items():
         lab.prompts = lab.workload(name)
-        lab.begin(context.pick(8, 32))
+        lab.begin(context.pick(8, 32), sampling=MODELS_OWN)
         found: list[float] = []
         while len(found) < wanted:
             seen.clear()

@@ -11,6 +11,7 @@ import numpy as np
 
 from avlab.bench.base import Bar, Context, Measure, Result, Table
 from avlab.bench.rounds import schedule, spread
+from avlab.speculation.sampling import MODELS_OWN
 
 WASHOUT = 2  # steps at the head of a block that are not counted
 PHASES = ("draft", "verify", "sample", "decide", "report")
@@ -90,7 +91,10 @@ def serve(lab, blocks: list[float], steps: int, progress: Callable[[float, float
     from avlab.workers.reporting import StepReporter
     from avlab.workers.serving import Server
 
-    engine, config = lab.engine, lab.config.changed(arrival="closed:16", policy="adaptive")
+    engine, config = (
+        lab.engine,
+        lab.config.changed(arrival="closed:16", policy="adaptive", **MODELS_OWN._asdict()),
+    )
     began = time.monotonic()
     first: list[int] = []  # step of the first block, once it has begun
 
@@ -128,7 +132,7 @@ def measure(context: Context) -> Result:
 
     lab = Lab(context)
     engine, drafter = lab.engine, lab.need_drafter()
-    lab.begin(16, "adaptive")
+    lab.begin(16, "adaptive", MODELS_OWN)
     lab.learn(context.pick(40, 200), lambda done, total: context.progress("learning", done, total))
     lab.clear()
     rounds, length = context.pick(3, 7), context.pick(24, 40)

@@ -6,6 +6,7 @@ from pathlib import Path
 from avlab.bias.audit.tasks import rows_at
 from avlab.bias.real_rows import FILE
 from avlab.config import RunConfig
+from avlab.speculation.sampling import MODELS_OWN
 
 PROMPTS = (
     "What is the capital of France?",
@@ -19,7 +20,7 @@ PROMPTS = (
 
 def record(path: Path = FILE) -> None:
     """Rows of the default target and the shipped drafter behind each prompt, at temperature 1."""
-    found = list(rows_at(RunConfig.make(), PROMPTS))
+    found = list(rows_at(RunConfig.make(MODELS_OWN._asdict()), PROMPTS))
     path.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 

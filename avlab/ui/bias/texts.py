@@ -8,6 +8,7 @@ from avlab.bias.process import TEXT_POSITIONS, TEXT_SEED, AskedProcess, TextProc
 from avlab.bias.text_measures import MEASURES, known, within_noise
 from avlab.config import RunConfig
 from avlab.figures import bias as figures
+from avlab.speculation.sampling import MODELS_OWN
 from avlab.ui.bias import asked, lesson, words
 from avlab.ui.chart import chart
 from avlab.workloads import kinds
@@ -55,7 +56,9 @@ def draw() -> None:
     rules = [str(rule).replace(":t", f":{cut:g}") for rule in (sound, bent)]
     asked.buttons(
         PART, "Write", ":material/edit_note:",
-        lambda: TextProcess(rules, count, config=RunConfig.make(workload=workload, seed=TEXT_SEED)), True,
+        lambda: TextProcess(
+            rules, count, config=RunConfig.make(MODELS_OWN._asdict(), workload=workload, seed=TEXT_SEED)
+        ), True,
         f"Temperature 1, {TEXT_POSITIONS} draft positions, answers of up to 96 tokens; 64 requests take minutes.",
         {"rules": rules, "workload": workload, "requests": count},
     )  # fmt: skip
