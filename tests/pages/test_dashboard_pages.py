@@ -209,7 +209,7 @@ def test_the_playground_steps_runs_on_and_is_looked_at_again(tmp_path):
         chosen = next(box for box in app.selectbox if box.label == "Prompt")
         assert chosen.options == ["1: why is it so?"]
         chosen.select_index(0).run()
-        assert not app.exception and "temperature 1 · top-p 1 · seed 0" in said(app)
+        assert not app.exception and "temperature 0.6 · top-p 0.95 · seed 0" in said(app)
         assert any(element.proto.component_name == "avlab_tokens" for element in app.get("bidi_component"))
 
 
