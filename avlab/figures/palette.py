@@ -10,7 +10,15 @@ REJECTED = "#e0533d"
 BONUS = "#d99a1c"
 
 # where acceptance estimates come from; an estimator that is not among these has one of OTHERS
-SOURCES = {"online": "#8b5cf6", "raw": "#d97f1c", "head": "#d6478b"}
+SOURCES = {
+    "online": "#8b5cf6",
+    "raw": "#d97f1c",
+    "head": "#d6478b",
+    "cut": "#12a37f",
+    "converged": "#56b4c9",
+    "monotone": "#3f83f8",
+    "combined": "#e0533d",
+}
 OTHERS = ("#12a37f", "#56b4c9", "#d99a1c", "#e0533d")
 
 # where a step's time goes
