@@ -3,16 +3,9 @@
 import pandas as pd
 import streamlit as st
 
-from avlab.experiments import estimator_learning as learning
-from avlab.experiments.estimator_losses import Rung
-from avlab.experiments.estimator_losses import losses as found_losses
 from avlab.experiments.estimator_scores import Judged, Measure
-from avlab.experiments.estimator_scores import judge as judged
 from avlab.figures import estimators as figures
-from avlab.machines import known as known_machines
-from avlab.machines import machine as machine_named
-from avlab.replay.traces import known as known_traces
-from avlab.replay.traces import trace_named
+from avlab.ui import estimator_lab as lab
 from avlab.ui.chart import chart
 from avlab.ui.refusals import refusals
 
@@ -20,23 +13,7 @@ TITLE = "Estimators"
 ICON = ":material/model_training:"
 ORDER = 70
 FIRST = ("online", "cut", "monotone", "head")
-REPEATS = 4  # sets of texts behind the losses: what a page can wait for
 LOADS = (1, 4, 16, 64, 128)
-
-
-@st.cache_data(max_entries=40, show_spinner=False)
-def scores_of(trace: str, machine: str, name: str) -> Judged:
-    """One estimator on a trace; kept, so that another choice costs only what is new in it."""
-    recorded = trace_named(trace)
-    return judged(recorded, machine_named(machine, recorded.about.K), [name])[0]
-
-
-@st.cache_data(max_entries=40, show_spinner=False)
-def losses_of(trace: str, machine: str, name: str, load: int, depth: bool) -> list[Rung]:
-    """What one estimator's arm loses there."""
-    recorded = trace_named(trace)
-    emulated = machine_named(machine, recorded.about.K)
-    return found_losses(recorded, emulated, name, load, depth, repeats=REPEATS)
 
 
 def shown(measure: Measure) -> str:
@@ -74,15 +51,10 @@ st.markdown(
 )
 with refusals():
     left, middle = st.columns(2)
-    trace = left.selectbox("Trace", known_traces(), key="trace", bind="query-params")
-    machine = middle.selectbox("Machine", known_machines(), key="machine", bind="query-params")
-    recorded = trace_named(trace)
-    st.caption(
-        f"{recorded.about.target} at {recorded.about.sampling()}: {recorded.texts} texts, {recorded.anchors:,} drafts "
-        f"of {recorded.about.K} positions. Speeds are emulated by the costs of "
-        f"{machine_named(machine, recorded.about.K).about.title}."
-    )
-    possible = learning.judgeable(recorded)
+    trace = left.selectbox("Trace", lab.traces(), key="trace", bind="query-params")
+    machine = middle.selectbox("Machine", lab.machines(), key="machine", bind="query-params")
+    st.caption(lab.about(trace, machine))
+    possible = lab.estimators(trace)
     chosen = st.multiselect(
         "Estimators", possible, [name for name in FIRST if name in possible], key="chosen"
     )
@@ -93,7 +65,7 @@ with refusals():
         bar = st.progress(0.0, "Judging")
         for number, name in enumerate(chosen):
             bar.progress(number / len(chosen), f"Judging {name}: about 3 s each")
-            found.append(scores_of(trace, machine, name))
+            found.append(lab.scores_of(trace, machine, name))
         bar.empty()
         table(found)
         left, right = st.columns(2)
@@ -126,11 +98,11 @@ with refusals():
             st.session_state.replayed = trace, machine, tuple(chosen), load, depth
         if st.session_state.get("replayed") == (trace, machine, tuple(chosen), load, depth):
             with st.spinner("Replaying"):
-                rungs = {name: losses_of(trace, machine, name, load, depth) for name in chosen}
+                rungs = {name: lab.losses_of(trace, machine, name, load, depth) for name in chosen}
             speeds = ", ".join(f"{name} {each[0].tokens_per_s:,.0f}" for name, each in rungs.items())
             chart(
                 figures.losses(rungs), "lab-losses", "What one thing more would gain",
                 f"Emulated tokens/s as it serves: {speeds}. Each bar is over the one before: perfect calibration of "
-                "the same ranking, then the true chance of every slot after the draft, then before it, then the best rule. "
-                "The last two see what no sound rule may see. Lines: 95 % intervals over sets of texts.",
+                "the same ranking, then the true chance of every slot after the draft, then before it, then the best "
+                "rule. The last two see what no sound rule may see. Lines: 95 % intervals over sets of texts.",
             )  # fmt: skip
