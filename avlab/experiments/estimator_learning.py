@@ -114,7 +114,7 @@ def policy_of(
     context: else as the machine's table has it for so many requests.
     """
     if context is None:
-        cached = load * int(trace.prompt_tokens.mean() + trace.output_tokens.mean() / 2)
+        cached = load * trace.typical_length()
         context = PolicyContext(trace.about.K, machine.table(cached))
     return AdaptiveVerification(Adaptive(source=name, depth=depth), context)
 

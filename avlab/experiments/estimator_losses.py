@@ -229,7 +229,7 @@ def true_on_text(true: np.ndarray, tails: np.ndarray) -> np.ndarray:
 
 def table_of(trace: Trace, machine: Machine, load: int) -> CostTable:
     """The table that policies decide by under a load."""
-    return machine.table(load * int(trace.prompt_tokens.mean() + trace.output_tokens.mean() / 2))
+    return machine.table(load * trace.typical_length())
 
 
 def told_policy(trace: Trace, machine: Machine, load: int, depth: bool) -> AdaptiveVerification:

@@ -80,7 +80,7 @@ def sweep(
 def serve(trace: Trace, machine: Machine, name: str, load: int, seed: int, repeats: int) -> Cell:
     """One cell. An adaptive arm keeps what it has learnt from repeat to repeat, as a server would."""
     K = trace.about.K
-    cached = load * int(trace.prompt_tokens.mean() + trace.output_tokens.mean() / 2)
+    cached = load * trace.typical_length()
     arm = Arm.parse(unlabelled(name), K).served_with(trace.about.features)
     policy = make_policy(arm, PolicyContext(K, machine.table(cached)))
     if arm.learns:

@@ -117,7 +117,9 @@ class ReplayServer:
         self._steps, self._accepted = np.zeros((2, 0), dtype=np.int64)  # by row
         self._held = 0  # tokens that the running requests hold keys and values for
         self._coins = np.random.default_rng([seed, 2])
-        self._context = PolicyContext(self.K, costs or machine.table(), refit_interval, new_request)
+        self._context = PolicyContext(
+            self.K, costs or machine.table(requests * trace.typical_length()), refit_interval, new_request
+        )
         self.set_policy(arm)
 
     # ---- between steps ----------------------------------------------------------------------------------------

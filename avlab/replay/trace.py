@@ -85,6 +85,10 @@ class Trace:
         """Output tokens of a step that verifies whole drafts, over all anchors."""
         return float(1.0 + self.accepted.mean())
 
+    def typical_length(self) -> int:
+        """Tokens that a request holds on average: its prompt, and half of its text."""
+        return int(self.prompt_tokens.mean() + self.output_tokens.mean() / 2)
+
 
 def write_trace(trace: Trace, path: Path) -> None:
     """One new Parquet file: a row an anchor, the description in its metadata. Raises TraceError."""

@@ -152,11 +152,12 @@ class UnderWay:
                 else self.remembered(policy, anchor, lengths, depth, estimates.probability, classes)
             )
         refit = policy.end_step()
+        cached = self.cached(ready) if self.machine.knows_cached else 0
         emitted = np.minimum(kept + 1, left)  # an accepted end of text has nothing behind it
         self.at[ready] += emitted
         step = Step(
             milliseconds=self.machine.milliseconds(
-                len(ready), depth, offer.other_tokens + int(lengths.sum())
+                len(ready), depth, offer.other_tokens + int(lengths.sum()), cached
             ),
             decoding=len(ready),
             emitting=offer.emitting,
@@ -200,6 +201,10 @@ class UnderWay:
         if other is not None:
             remembered[who] = other.probability
         return remembered
+
+    def cached(self, rows: np.ndarray) -> int:
+        """Tokens in the caches of these requests: prompts, and what was written before the newest token."""
+        return int(self.trace.prompt_tokens[self.text[rows]].sum() + self.at[rows].sum())
 
     def _compute_prompts(self) -> tuple[int, int]:
         """Prompt tokens computed this step, first come first served, and requests that emit their first token."""

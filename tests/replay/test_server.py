@@ -167,3 +167,18 @@ def test_what_cannot_be_served_is_one_sentence():
         server.add(0, 2)
     with pytest.raises(TraceError, match="asks for 0 new tokens"):
         server.add(0, 1, limit=0)
+
+
+def test_a_step_costs_what_its_requests_hold_in_their_caches():
+    """H100's fit prices cached tokens: a pass over long texts is dearer than the same pass over short ones."""
+    trace = made_up(texts=2)
+    fit = machine("h100-llama-3.1-8b-eagle3", trace.about.K)
+    server = ReplayServer(trace, fit, Arm.parse("none"), 2)
+    server.add(0, 0)
+    server.add(1, 1)
+    held = int(trace.prompt_tokens[:2].sum())
+    first, second = server.step(), server.step()
+    assert first is not None and second is not None
+    assert first.step.milliseconds == fit.milliseconds(0, 0, held)
+    assert second.step.milliseconds == fit.milliseconds(2, 0, 2, held)
+    assert second.step.milliseconds[1] > fit.milliseconds(2, 0, 2)[1]
