@@ -12,11 +12,11 @@ from torch.nn import functional as F
 
 from avlab.engine.cache import Batch, Group, KVCache
 from avlab.engine.checkpoint import ModelConfig, Weights, read_config, read_weights
-from avlab.engine.linear import Linear
+from avlab.engine.linear import ANY_ROWS, Linear
 from avlab.engine.native import HEAD_SIZES, Layers, Native, native_for
 from avlab.engine.sampler import LogitRows
 
-NARROW = 8  # rows a request up to which native attention beats two batched products (measured)
+NARROW = 8  # rows a request up to which native attention in float32 beats two batched products (measured)
 
 
 def rotary_frequencies(config: ModelConfig, length: int) -> Tensor:
@@ -234,6 +234,9 @@ class Target:
         self.native = native_for(dtype, device) if config.head_dim in HEAD_SIZES else None
         for layer in self.layers:
             layer.native = self.native
+        # where all products are native so is all attention: the rows of prompts pass the layers in the same call
+        whole = self.native and self.layers[0].most_rows >= ANY_ROWS
+        self.narrow = ANY_ROWS if whole else NARROW if self.native else 0
         self._known: dict[tuple[KVCache, tuple[int, ...]], list[tuple[int, Stack]]] = {}
 
     def new_cache(self, rows: int) -> KVCache:
@@ -242,7 +245,7 @@ class Target:
 
     def batch(self, cache_rows: Sequence[int], starts: Sequence[int], counts: Sequence[int]) -> Batch:
         """A ragged batch for this target's passes; see `Batch.build`."""
-        return Batch.build(cache_rows, starts, counts, self.dtype, self.device, NARROW if self.native else 0)
+        return Batch.build(cache_rows, starts, counts, self.dtype, self.device, self.narrow)
 
     def forward(
         self, tokens: Tensor, batch: Batch, cache: KVCache, taps: tuple[int, ...] = ()

@@ -69,6 +69,8 @@ static void forward(const Layer<T> *layers, int64_t count, T *x, const Places &a
     const auto attention = at.D == 64 ? attend<T, 64> : attend<T, 128>;
     const int64_t rows = at.rows, wide = at.heads * at.D, joined = wide + 2 * at.kv_heads * at.D;
     const std::unique_ptr<T[]> memory(new T[rows * (hidden + joined + wide + intermediate)]);
+    const std::vector<Part> parts = parts_of(at.counts, at.runs, at.kv_heads, at.heads / at.kv_heads);
+    std::vector<std::atomic<int64_t>> taken(count);  // of each layer's parts
     T *h = memory.get(), *qkv = h + rows * hidden, *mixed = qkv + rows * joined, *gated = mixed + rows * wide;
 #pragma omp parallel
     for (int64_t i = 0; i < count; i++) {
@@ -77,8 +79,8 @@ static void forward(const Layer<T> *layers, int64_t count, T *x, const Places &a
         multiply<T, T>(h, l.qkv, l.qkv_bias, nullptr, qkv, rows, joined, hidden, NONE);
 #pragma omp barrier
         rotate(qkv, at.turns, at.cache_rows, at.positions, l.keys, l.values, rows, at.heads, at.kv_heads, at.D, at.length);
-        attention(qkv, l.keys, l.values, mixed, at.cache_rows, at.positions, at.begins, at.counts, at.runs, at.heads,
-                  at.kv_heads, at.length);
+        attention(qkv, l.keys, l.values, mixed, at.cache_rows, at.positions, at.begins, at.counts, parts, taken[i],
+                  at.heads, at.kv_heads, at.length);
         multiply<T, T>(mixed, l.out, l.out_bias, x, x, rows, hidden, wide, PLUS);
 #pragma omp barrier
         rms_norm(x, l.mlp_norm, h, rows, hidden, epsilon);

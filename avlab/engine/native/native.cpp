@@ -26,8 +26,10 @@
                          const int64_t *positions, const int64_t *begins, const int64_t *counts, int64_t runs,         \
                          int64_t heads, int64_t kv_heads, int64_t D, int64_t length) {                                 \
         const auto attention = D == 64 ? attend<T, 64> : attend<T, 128>;                                               \
-        _Pragma("omp parallel")                                                                                        \
-            attention(qkv, keys, values, out, cache_rows, positions, begins, counts, runs, heads, kv_heads, length);        \
+        const std::vector<Part> parts = parts_of(counts, runs, kv_heads, heads / kv_heads);                            \
+        std::atomic<int64_t> taken(0);                                                                                 \
+        _Pragma("omp parallel") attention(qkv, keys, values, out, cache_rows, positions, begins, counts, parts, taken, \
+                                          heads, kv_heads, length);                                                    \
     }                                                                                                                  \
     void forward_##suffix(const Layer<T> *layers, int64_t count, T *x, const Places *at, int64_t hidden,               \
                           int64_t intermediate, float epsilon) {                                                       \
