@@ -12,15 +12,15 @@ from avlab.commands import terminal
 from avlab.commands.options import Settings, plain_settings, with_settings
 from avlab.config import ConfigError, RunConfig
 from avlab.cost_file import text_of
-from avlab.replay.trace import Trace, TraceError, write_trace
+from avlab.replay.trace import SETTINGS, About, Trace, TraceError, write_trace
 from avlab.workloads import Moment, open_workload
 
 if TYPE_CHECKING:
     from avlab.engine.request import Request
     from avlab.engine.text import Text
 
+TEXTS = 16  # of a part
 MOST_TEXTS = 100_000
-TOGETHER = 64  # texts written at once
 NOT_OF_A_TRACE = (
     "policy", "arrival", "duration", "tokens", "requests", "database", "keep_text", "drafts", "costs", "depth_costs",
     "new_request", "max_num_seqs", "max_num_batched_tokens", "threads", "spin",
@@ -42,10 +42,9 @@ def _record(asked: Recording, settings: Settings, as_json: bool) -> None:
     if path.exists():
         raise TraceError(f"{path} is there already: give another name.")
     given = {"max_model_len": 1024} | plain_settings(settings)
-    config = RunConfig.make(given, policy="none", max_num_seqs=TOGETHER)
+    config = RunConfig.make(given, policy="none", max_num_seqs=TEXTS)
     with terminal.bar() as progress:
-        trace = _trace(config, asked.texts, progress)
-    write_trace(trace, path)
+        trace = _trace(config, asked.texts, path, progress)
     if as_json:
         counts = {"texts": trace.texts, "anchors": trace.anchors, "bytes": path.stat().st_size}
         terminal.print_json({"file": str(path), "tokens_per_step": trace.tokens_per_step()} | counts)
@@ -57,11 +56,12 @@ def _record(asked: Recording, settings: Settings, as_json: bool) -> None:
     )
 
 
-def _trace(config: RunConfig, count: int, progress: Callable[[str, int, int], None]) -> Trace:
-    """Texts of the target, and drafts at every position of them."""
+def _trace(config: RunConfig, count: int, path: Path, progress: Callable[[str, int, int], None]) -> Trace:
+    """Texts of the target, and drafts at every position of them, written to a file."""
     from avlab.engine.build import build
-    from avlab.engine.drafters.block import BlockDrafter
-    from avlab.engine.recording import Recorder, written
+    from avlab.engine.drafters.along import Recordable
+    from avlab.engine.recording.chances import Sampling
+    from avlab.engine.recording.work import Plan, joined, record_parts
     from avlab.workers.building import build_settings
 
     with tempfile.TemporaryDirectory() as folder:
@@ -71,17 +71,24 @@ def _trace(config: RunConfig, count: int, progress: Callable[[str, int, int], No
         )  # nothing is decided by costs here, so none are timed
         built = build(replace(build_settings(config), costs=costs), progress)
     drafter = built.engine.drafter
-    if not isinstance(drafter, BlockDrafter):
-        raise ConfigError([f"drafter is {config.drafter}: a trace takes a block drafter."])
-    requests = list(_requests(config, count, built.text))
-    texts = written(built.engine, requests, lambda done, total: progress("writing texts", done, total))
-    if not texts:
-        raise TraceError("Every text ended with its first token: choose another workload or sampling.")
-    recorder = Recorder(built.target, drafter, config.temperature, config.top_p, config.top_k, config.seed)
+    if not isinstance(drafter, Recordable):
+        raise ConfigError([f"drafter is {config.drafter}: a trace needs one that drafts along a known text."])
+    sampling = Sampling(config.temperature, config.top_p, config.top_k)
     names = built.target_name, built.drafter_name or "none"
-    return recorder.record(
-        texts, names, lambda done, total: progress("drafting at every position", done, total)
+    about = About(drafter.K, drafter.features, *names, config.seed, *(getattr(sampling, s) for s in SETTINGS))
+    identity = (
+        f"{about} {count} {config.workload} {config.max_new_tokens} {config.max_model_len} {built.dtype}"
     )
+    parts = path.with_name(f"{path.name}.parts")
+    plan = Plan(list(_requests(config, count, built.text)), sampling, config.seed, parts, identity)
+    plan.open()
+    record_parts(
+        plan, built, drafter, range(plan.parts), lambda done: progress("recording", done, plan.parts)
+    )
+    trace = joined(plan, about)
+    write_trace(trace, path)
+    plan.close()
+    return trace
 
 
 def _requests(config: RunConfig, count: int, text: "Text") -> "Iterator[Request]":

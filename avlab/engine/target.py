@@ -116,8 +116,11 @@ class Layer:
         c = self.config
         h = rms_norm(x, self.attention_norm, c.norm_epsilon, self.native)
         qkv = self.qkv(h).view(len(x), c.heads + 2 * c.kv_heads, c.head_dim)
-        x = self.out.plus(self._attention(qkv, turn, keys, values, batch), x)
-        h = rms_norm(x, self.mlp_norm, c.norm_epsilon, self.native)
+        return self.mlp(self.out.plus(self._attention(qkv, turn, keys, values, batch), x))
+
+    def mlp(self, x: Tensor) -> Tensor:
+        """The gated MLP with its norm and residual. x: [N, hidden] -> [N, hidden]."""
+        h = rms_norm(x, self.mlp_norm, self.config.norm_epsilon, self.native)
         return self.down.plus(self.up.times(h, self.gate.silu(h)), x)
 
     @property
@@ -258,7 +261,11 @@ class Target:
             if first in taps:
                 tapped[first] = x.clone()
             x = stack(x, turn, batch)
-        return rms_norm(x, self.final_norm, self.config.norm_epsilon, self.native), list(tapped.values())
+        return self.normed(x), list(tapped.values())
+
+    def normed(self, x: Tensor) -> Tensor:
+        """Rows behind the last layer as final states, [N, hidden]."""
+        return rms_norm(x, self.final_norm, self.config.norm_epsilon, self.native)
 
     def _stacks(self, cache: KVCache, taps: tuple[int, ...]) -> list[tuple[int, Stack]]:
         """The layers over a cache, cut before those named in `taps`: each piece with the number of its first layer."""

@@ -6,9 +6,13 @@ import torch
 from tiny_models import make_engine, serve, write_block_drafter, write_llama
 
 from avlab.engine.drafters.block import BlockDrafter
-from avlab.engine.recording import Recorder, Text
+from avlab.engine.recording.chances import Chances, Sampling
+from avlab.engine.recording.parts import Part
+from avlab.engine.recording.recorder import Recorder
+from avlab.engine.recording.texts import Text
 from avlab.engine.request import Request
 from avlab.engine.target import Target
+from avlab.replay.trace import About
 from avlab.speculation.coupling import follow_probability
 
 LIMIT, K = 40, 4
@@ -35,12 +39,14 @@ def recorded(models, count, temperature, top_p=1.0):
     folder, drafter = models
     finished, _ = serve(make_engine(folder), requests(count, temperature, top_p))
     texts = [
-        Text("verse", s.request.tokens, s.tokens[len(s.request.tokens) :], LIMIT)
+        Text("verse", s.request.tokens, s.tokens[len(s.request.tokens) :], LIMIT, s.request.seed)
         for s in (finished[i].sequence for i in range(count))
     ]
     target = Target(folder, torch.float32)
-    recorder = Recorder(target, BlockDrafter(drafter, target, K), temperature, top_p, 0, seed=3)
-    return recorder.record(texts, ("tiny", "block"), lambda done, total: None), texts
+    made = BlockDrafter(drafter, target, K)
+    recorder = Recorder(target, made, Sampling(temperature, top_p), seed=3)
+    about = About(K, made.features, "tiny", "block", 3, temperature, top_p, 0)
+    return Part.of(texts, [recorder.record(text) for text in texts]).trace(about), texts
 
 
 def test_greedy_anchors_are_the_engines_steps(models):
@@ -97,14 +103,19 @@ def test_sampled_anchors_have_the_engines_law(models, temperature, top_p):
 def test_the_draws_on_tensors_are_the_couplings(models):
     """Following by tensors against `follow_probability`, where the drafter lacks some of the tokens."""
     target = Target(models[0], torch.float32)
-    recorder = Recorder(target, BlockDrafter(models[1], target, K), 1.0, 1.0, 0, seed=0)
+    recorder = Recorder(target, BlockDrafter(models[1], target, K), Sampling(1.0), seed=0)
     rng, n = np.random.default_rng(0), 20_000
     p, q = rng.dirichlet(np.ones(64)), rng.dirichlet(np.ones(32))
     text = rng.choice(64, n, p=p)
     column = np.where(text < 32, text, -1)
-    rows = [torch.tensor(np.tile(each, (n, 1)), dtype=torch.float32) for each in (p[:32], q)]
+    of_target, of_draft = (torch.tensor(np.tile(each, (n, 1)), dtype=torch.float32) for each in (p[:32], q))
+    nothing = torch.empty(n, 0)
     follows, drawn = recorder._coupled(
-        *rows, torch.tensor(p[text], dtype=torch.float32), torch.tensor(column)
+        Chances(of_target, nothing.long(), nothing),
+        of_draft,
+        torch.tensor(p[text], dtype=torch.float32),
+        torch.tensor(column),
+        rng,
     )
     wide = np.concatenate([q, np.zeros(32)])
     due = follow_probability(np.tile(p, (n, 1)), np.tile(wide, (n, 1)), text)

@@ -15,8 +15,11 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 from torch.nn import functional as F
 
+from avlab.engine.branches import Branches, text_of
+from avlab.engine.branches import forward as branches_forward
 from avlab.engine.cache import KVCache
 from avlab.engine.checkpoint import CheckpointError, ModelConfig, Weights, read_json
+from avlab.engine.drafters.along import ReadText
 from avlab.engine.drafters.base import DrafterContext, DrafterKind, DraftInput, features_given, register
 from avlab.engine.drafters.draws import Draws, needs_weights, row_features
 from avlab.engine.drafts import Drafts, DraftVocabulary
@@ -158,9 +161,16 @@ class BlockDrafter:
         x: [B, depth, H] states of the parallel pass; states: [B, depth, M] of the recurrence.
         """
         if HEAD in self.features:
-            logits = self.confidence(torch.cat([x, states], -1).flatten(0, 1)).float().view(len(x), -1)
-            column = logits.clamp(-LOG_ODDS_LIMIT, LOG_ODDS_LIMIT).double().cpu().numpy()
-            drafts.features = drafts.features.and_also(HEAD, column)
+            column = self._head_log_odds(x.flatten(0, 1), states.flatten(0, 1)).view(len(x), -1)
+            drafts.features = drafts.features.and_also(HEAD, column.double().cpu().numpy())
+
+    def _head_log_odds(self, x: Tensor, states: Tensor) -> Tensor:
+        """[N, H], [N, M] -> [N]."""
+        logits = self.confidence(torch.cat([x, states], -1)).float().squeeze(1)
+        return logits.clamp(-LOG_ODDS_LIMIT, LOG_ODDS_LIMIT)
+
+    def follow(self, text: ReadText) -> "BlockText":
+        return BlockText(self, text)
 
     def block(self, inputs: DraftInput, depth: int) -> tuple[Tensor, Tensor, Tensor]:
         """The parallel pass: states [B, depth, H], the logits [B, depth, Q] and drive [B, depth, M] they give."""
@@ -168,9 +178,13 @@ class BlockDrafter:
         batch = self.target.batch(inputs.cache_rows, inputs.starts, [depth] * B)
         turn = self.target.turns[batch.positions].unsqueeze(1)
         x = self._rows(self.target.embedding[inputs.newest], inputs.states, depth)  # [B * depth, H]
-        x = self._stack_over(inputs.cache)(x, turn, batch)
+        return self._given(self._stack_over(inputs.cache)(x, turn, batch), B)
+
+    def _given(self, x: Tensor, B: int) -> tuple[Tensor, Tensor, Tensor]:
+        """What the rows behind the last layer, [B * depth, H], give: as `block` says."""
         x = rms_norm(x, self.final_norm, self.epsilon, self.target.native)
-        x = x.view(B, depth, -1)
+        x = x.view(B, -1, x.shape[1])
+        depth = x.shape[1]
         by_position = x.transpose(0, 1).flatten(0, 1)  # so that a position's rows are neighbours
         base, drive = (
             linear(by_position).view(depth, B, -1).transpose(0, 1)
@@ -206,6 +220,39 @@ def fits(folder: Path, target: ModelConfig) -> bool:
     """Whether the drafter in this folder was made for targets of this shape. Raises CheckpointError."""
     card = read_card(folder)
     return (card["hidden"], card["target_vocabulary"]) == (target.hidden, target.vocabulary)
+
+
+class BlockText:
+    """The drafter along a text that the target has read."""
+
+    def __init__(self, drafter: BlockDrafter, text: ReadText):
+        self.drafter, self.text = drafter, text
+        self.keys = text_of(text.cache, text.row, drafter.key_layers)
+
+    def begin(self, at: Tensor) -> "BlockSlots":
+        drafter, text = self.drafter, self.text
+        newest = text.tokens[at]
+        x = drafter._rows(drafter.target.embedding[newest], text.states[at - 1], drafter.K)
+        branches = Branches(at, torch.full_like(at, drafter.K))
+        x, _ = branches_forward(drafter.layers, self.keys, drafter.target.turns, x, branches)
+        return BlockSlots(drafter, *drafter._given(x, len(at)))
+
+
+class BlockSlots:
+    """Its drafts at anchors of a text, slot by slot: the parallel pass is done."""
+
+    def __init__(self, drafter: BlockDrafter, x: Tensor, base: Tensor, drive: Tensor):
+        self.drafter, self.x, self.base, self.drive = drafter, x, base, drive
+
+    def next(self, k: int, owner: Tensor, previous: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
+        drive = self.drive[owner, k]
+        before = torch.zeros_like(drive) if state is None else state
+        return self.drafter.position(previous, before, self.base[owner, k], drive)
+
+    def own_features(self, k: int, owner: Tensor, state: Tensor) -> Tensor | None:
+        if HEAD not in self.drafter.features:
+            return None
+        return self.drafter._head_log_odds(self.x[owner, k], state)[:, None]
 
 
 def make(context: DrafterContext) -> BlockDrafter:

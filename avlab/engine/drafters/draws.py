@@ -98,6 +98,10 @@ class Draws:
         self._columns.append(column)
         return column
 
+    def instead(self, columns: Tensor) -> None:
+        """These columns [B] were taken at the last position, not those drawn."""
+        self._columns[-1] = columns
+
     def drafts(self, tokens: Tensor, vocabulary: DraftVocabulary | None) -> Drafts:
         """What was drawn; tokens: [B, positions]."""
         features = self.features  # first: it counts its time

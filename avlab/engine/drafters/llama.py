@@ -3,8 +3,11 @@
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
+from avlab.engine.branches import Branches, forward, text_of
 from avlab.engine.checkpoint import CheckpointError
+from avlab.engine.drafters.along import ReadText
 from avlab.engine.drafters.base import DrafterContext, DrafterKind, DraftInput, features_given, register
 from avlab.engine.drafters.draws import Draws
 from avlab.engine.drafts import Drafts
@@ -17,6 +20,7 @@ class LlamaDrafter:
 
     name = "llama"
     state_layers: tuple[int, ...] = ()
+    vocabulary = None
 
     def __init__(
         self,
@@ -70,6 +74,42 @@ class LlamaDrafter:
 
     def forget(self, cache_row: int) -> None:
         self.known[cache_row] = 0
+
+    def follow(self, text: ReadText) -> "LlamaText":
+        return LlamaText(self, text)
+
+
+class LlamaText:
+    """The draft model along a text: it reads the whole text once, and each anchor branches off it."""
+
+    def __init__(self, drafter: LlamaDrafter, text: ReadText):
+        self.model, tokens = drafter.model, text.tokens[:-1]
+        batch = self.model.batch([0], [0], [len(tokens)])
+        self.states, _ = self.model.forward(tokens, batch, drafter.cache)
+        drafter.known[0] = 0  # the row was a request's
+        self.keys = text_of(drafter.cache, 0, range(self.model.config.layers))
+
+    def begin(self, at: Tensor) -> "LlamaSlots":
+        return LlamaSlots(self.model, self.keys, self.states[at], at)
+
+
+class LlamaSlots:
+    """Its drafts at anchors of a text; a draft's state are its own keys and values."""
+
+    def __init__(self, model: Target, keys: list[tuple[Tensor, Tensor]], states: Tensor, at: Tensor):
+        self.model, self.keys, self.states, self.at = model, keys, states, at
+
+    def next(self, k: int, owner: Tensor, previous: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
+        model, c = self.model, self.model.config
+        if state is None:  # the newest token is the text's: it was read with it
+            none = self.states.new_empty(len(owner), c.layers, 2, c.kv_heads, 0, c.head_dim)
+            return none, model.logits(self.states[owner])
+        branches = Branches(self.at[owner] + 1, torch.ones_like(owner), k - 1)
+        x, own = forward(model.layers, self.keys, model.turns, model.embedding[previous], branches, state)
+        return own, model.logits(model.normed(x))
+
+    def own_features(self, k: int, owner: Tensor, state: Tensor) -> Tensor | None:
+        return None
 
 
 def make(context: DrafterContext) -> LlamaDrafter:

@@ -1,0 +1,88 @@
+"""Recorded texts as parts of a trace, each on disk once it is done: a recording that was ended goes on from there."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import numpy as np
+
+from avlab.engine.recording.recorder import Recorded
+from avlab.engine.recording.texts import Text
+from avlab.replay.trace import About, Trace
+
+TYPES = {"accepted": np.int8, "features": np.float16, "acceptance": np.float16, "behind": np.float16}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """Some texts of a trace, with their anchors; columns as in `Trace`."""
+
+    kind: np.ndarray
+    prompt_tokens: np.ndarray
+    output_tokens: np.ndarray
+    limit: np.ndarray
+    accepted: np.ndarray
+    features: np.ndarray
+    acceptance: np.ndarray
+    behind: np.ndarray
+
+    @classmethod
+    def of(cls, texts: Sequence[Text], recorded: Sequence[Recorded]) -> "Part":
+        """texts: at least one, each with what was recorded of it."""
+        columns = {
+            name: np.concatenate([getattr(each, name) for each in recorded]).astype(dtype)
+            for name, dtype in TYPES.items()
+        }
+        return cls(
+            kind=np.array([text.kind for text in texts]),
+            prompt_tokens=np.array([len(text.prompt) for text in texts]),
+            output_tokens=np.array([len(text.output) for text in texts]),
+            limit=np.array([text.limit for text in texts]),
+            **columns,
+        )
+
+    @classmethod
+    def empty(cls, K: int, F: int) -> "Part":
+        """No text at all."""
+        whole, shapes = np.empty(0, dtype=np.int64), ((), (K, F), (K,), (K, K, F))
+        columns = {
+            name: np.empty((0, *shape), dtype=dtype)
+            for (name, dtype), shape in zip(TYPES.items(), shapes, strict=True)
+        }
+        return cls(
+            kind=np.empty(0, dtype=str), prompt_tokens=whole, output_tokens=whole, limit=whole, **columns
+        )
+
+    @classmethod
+    def joined(cls, parts: "Sequence[Part]") -> "Part":
+        """The texts of all parts, in their order."""
+        return cls(*(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(cls)))
+
+    def save(self, path: Path) -> None:
+        """To a file of our own, whole or not at all."""
+        unfinished = path.with_suffix(".part")
+        with unfinished.open("wb") as file:
+            np.savez_compressed(file, **{f.name: getattr(self, f.name) for f in fields(self)})
+        unfinished.rename(path)
+
+    @classmethod
+    def load(cls, path: Path) -> "Part":
+        """From such a file."""
+        with np.load(path) as columns:
+            return cls(**{f.name: columns[f.name] for f in fields(cls)})
+
+    def trace(self, about: About) -> Trace:
+        """These texts as a trace. A greedy draft draws nothing, so nothing needs to be known of what is behind it."""
+        first = np.cumsum(self.output_tokens - 1) - (self.output_tokens - 1)
+        return Trace(
+            about=about,
+            kind=self.kind.astype(object),
+            prompt_tokens=self.prompt_tokens,
+            output_tokens=self.output_tokens,
+            limit=self.limit,
+            first=first,
+            accepted=self.accepted.astype(np.int64),
+            features=self.features.astype(np.float32),
+            acceptance=self.acceptance.astype(np.float32),
+            behind=self.behind.astype(np.float32) if about.temperature > 0 else None,
+        )
