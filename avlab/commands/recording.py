@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from avlab.engine.request import Request
     from avlab.engine.text import Text
 
-TEXTS = 16  # of a part
+TEXTS = 32  # written together
 MOST_TEXTS = 100_000
 NOT_OF_A_TRACE = (
     "policy", "arrival", "duration", "tokens", "requests", "database", "keep_text", "drafts", "costs", "depth_costs",
@@ -83,7 +83,7 @@ def _trace(config: RunConfig, count: int, path: Path, progress: Callable[[str, i
     plan = Plan(list(_requests(config, count, built.text)), sampling, config.seed, parts, identity)
     plan.open()
     record_parts(
-        plan, built, drafter, range(plan.parts), lambda done: progress("recording", done, plan.parts)
+        plan, built, drafter, range(plan.parts), lambda done: progress("recording", done, len(plan.requests))
     )
     trace = joined(plan, about)
     write_trace(trace, path)

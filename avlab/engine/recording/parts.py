@@ -42,18 +42,6 @@ class Part:
         )
 
     @classmethod
-    def empty(cls, K: int, F: int) -> "Part":
-        """No text at all."""
-        whole, shapes = np.empty(0, dtype=np.int64), ((), (K, F), (K,), (K, K, F))
-        columns = {
-            name: np.empty((0, *shape), dtype=dtype)
-            for (name, dtype), shape in zip(TYPES.items(), shapes, strict=True)
-        }
-        return cls(
-            kind=np.empty(0, dtype=str), prompt_tokens=whole, output_tokens=whole, limit=whole, **columns
-        )
-
-    @classmethod
     def joined(cls, parts: "Sequence[Part]") -> "Part":
         """The texts of all parts, in their order."""
         return cls(*(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(cls)))

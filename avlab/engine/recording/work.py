@@ -1,13 +1,13 @@
-"""Recording many texts, part by part, each kept on disk: a recording that was ended goes on from its last part.
+"""Recording many texts, each kept on disk once it is done: a recording that was ended goes on where it was.
 
-A part is always the same texts, written and drafted for together, so a recording is the same however many processes
-share it and however often it was ended.
+Texts are written in parts, always the same texts together, and drafted for one by one, with noise of their own: so a
+recording is the same however many processes share it and however often it was ended.
 """
 
 import json
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from avlab.engine.build import Built
@@ -15,12 +15,12 @@ from avlab.engine.drafters.along import Recordable
 from avlab.engine.recording.chances import Sampling
 from avlab.engine.recording.parts import Part
 from avlab.engine.recording.recorder import Recorder
-from avlab.engine.recording.texts import written
+from avlab.engine.recording.texts import Text, written
 from avlab.engine.request import Request
 from avlab.errors import not_written
 from avlab.replay.trace import About, Trace, TraceError
 
-TEXTS = 16  # of a part
+TEXTS = 32  # of a part
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,13 @@ class Plan:
     def parts(self) -> int:
         return -(-len(self.requests) // TEXTS)
 
-    def path(self, part: int) -> Path:
-        return self.folder / f"{part:05d}.npz"
+    def texts(self, part: int) -> Path:
+        """The texts of a part, once they are written."""
+        return self.folder / f"{part:05d}.json"
+
+    def drafts(self, part: int, text: int) -> Path:
+        """What was recorded of one text of a part."""
+        return self.folder / f"{part:05d}-{text:02d}.npz"
 
     def open(self) -> None:
         """Make the folder, or make sure that it is this recording's. Raises TraceError."""
@@ -65,25 +70,37 @@ class Plan:
 def record_parts(
     plan: Plan, built: Built, drafter: Recordable, mine: Sequence[int], progress: Callable[[int], None]
 ) -> None:
-    """Records these parts, those that are there already left out. progress(parts done of `mine`)."""
-    recorder = Recorder(built.target, drafter, plan.sampling, plan.seed)
-    for done, part in enumerate(mine):
-        if not plan.path(part).exists():
-            texts = written(
-                built.engine, plan.requests[part * TEXTS : (part + 1) * TEXTS], lambda done, total: None
-            )
-            found = (
-                Part.of(texts, [recorder.record(text) for text in texts])
-                if texts
-                else Part.empty(drafter.K, len(drafter.features))
-            )
-            found.save(plan.path(part))
-        progress(done + 1)
+    """Records these parts, what is there already left out. progress(texts done of `mine`)."""
+    recorder, done = Recorder(built.target, drafter, plan.sampling, plan.seed), 0
+    for part in mine:
+        some = plan.requests[part * TEXTS : (part + 1) * TEXTS]
+        if not plan.texts(part).exists():
+            _save(plan.texts(part), written(built.engine, some, lambda done, total: None))
+        texts = _load(plan.texts(part))
+        for number, text in enumerate(texts):
+            if not plan.drafts(part, number).exists():
+                Part.of([text], [recorder.record(text)]).save(plan.drafts(part, number))
+            progress(done + number + 1)
+        done += len(some)
+
+
+def _save(path: Path, texts: Sequence[Text]) -> None:
+    unfinished = path.with_suffix(".part")
+    unfinished.write_text(json.dumps([asdict(text) for text in texts]))
+    unfinished.rename(path)
+
+
+def _load(path: Path) -> list[Text]:
+    return [Text(**text) for text in json.loads(path.read_text())]
 
 
 def joined(plan: Plan, about: About) -> Trace:
     """The trace of all parts. Raises TraceError where no text holds an anchor."""
-    whole = Part.joined([Part.load(plan.path(part)) for part in range(plan.parts)])
-    if not len(whole.kind):
+    found = [
+        Part.load(plan.drafts(part, text))
+        for part in range(plan.parts)
+        for text in range(len(_load(plan.texts(part))))
+    ]
+    if not found:
         raise TraceError("Every text ended with its first token: choose another workload or sampling.")
-    return whole.trace(about)
+    return Part.joined(found).trace(about)
