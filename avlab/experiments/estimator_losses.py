@@ -20,7 +20,6 @@ from typing import ClassVar
 import numpy as np
 
 from avlab.experiments import estimator_learning as learning
-from avlab.experiments.replay_sweep import REQUEST_STEPS, SETTLE, STEPS
 from avlab.experiments.statistics import student_quantile
 from avlab.machines import Machine
 from avlab.policies.adaptive import AdaptiveVerification
@@ -36,6 +35,9 @@ from avlab.speculation.isotonic import isotonic
 from avlab.speculation.labels import Labels
 
 LEARN = 500  # steps by its own admissions before anything is counted
+SETTLE = 20  # steps of a repeat that are not counted
+STEPS = 80  # counted steps of a repeat, at 80 requests or more
+REQUEST_STEPS = 640  # counted request-steps of a repeat, at the least
 GROUPS = 60  # of a perfect calibration's curve, of equal mass
 REPEATS = 6
 RUNGS = ("arm", "calibration", "ranking", "anticipation", "rule")

@@ -68,7 +68,7 @@ def make_plan(
                 raise PolicyError(
                     f"policy {label} needs the drafter's confidence head, which is off: leave --no-head out."
                 )
-        chosen = _baseline(named, baseline)
+        chosen = baseline_of(named, baseline)
     except (PolicyError, ConfigError) as error:
         problems.append(str(error))
         chosen = ""
@@ -160,7 +160,10 @@ def notes(plan: Experiment) -> list[str]:
     return said
 
 
-def _baseline(named: list[str], asked: str | None) -> str:
+def baseline_of(named: list[str], asked: str | None) -> str:
+    """The arm that others are compared with: the one asked for, else the first fixed length, else none, else the first.
+
+    Raises PolicyError for one that is not among them."""
     if asked:
         wanted = labels([unlabelled(asked)])[0] + asked[len(unlabelled(asked)) :]
         if wanted not in named:

@@ -1,140 +1,123 @@
-"""Every arm under every load on one machine, replayed with common random numbers.
-
-A cell is served some repeats long. Each repeat serves texts drawn anew from the trace's, with replacement, the same
-for every arm and load: so what repeats differ by is what another set of texts would have given (a bootstrap by text),
-and two arms are compared repeat by repeat.
-"""
+"""Sweeps over a recorded trace: every arm under every load, on one machine or several, of one trace or several."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
+import psutil
 
-from avlab.experiments.statistics import student_quantile
-from avlab.machines import Machine
+from avlab.experiments.replay_cells import REPEATS, Cell, serve
+from avlab.experiments.replay_intervals import Ratio, over_best_fixed, rate
+from avlab.experiments.replay_pool import Pool
+from avlab.machines import Machine, machine
 from avlab.policies.arm import Arm, labels, unlabelled
-from avlab.policies.base import PolicyContext, make_policy
-from avlab.replay.serving import Replay
-from avlab.replay.trace import Trace
+from avlab.processes import usable_cores
+from avlab.replay.emulation import emulation
+from avlab.replay.trace import Trace, TraceError
+from avlab.replay.traces import trace_named
 
 ARMS = (
     "none", "fixed:1", "fixed:2", "fixed:3", "fixed:4", "fixed:5", "fixed:7",
     "adaptive", "adaptive+depth", "adaptive:head", "adaptive:head+depth", "adaptive:raw",
 )  # fmt: skip
 LOADS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-REPEATS = 10
-LEARN = 300  # steps before the first repeat: three refits
-SETTLE = 20  # steps of a repeat that are not counted
-STEPS = 80  # counted steps of a repeat, at 80 requests or more
-REQUEST_STEPS = 640  # counted request-steps of a repeat, at the least
-CONFIDENCE = 0.95
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Cell:
-    """An arm under a load. Rates by repeat, [repeats]: tokens_per_s of all requests. Means over all repeats:
-    tokens_per_s_per_user while decoding, tokens_per_step of a request, admitted drafts of a request-step, depth."""
-
-    arm: str
-    load: int
-    tokens_per_s: np.ndarray
-    tokens_per_s_per_user: float
-    tokens_per_step: float
-    admitted: float
-    depth: float
+Progress = Callable[[int, int], None]
+Number = str | int | float | None
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
-    """An arm over the best fixed length of its load (chosen afterwards): ratio of tokens/s, with its 95 % interval."""
+class Case:
+    """What is replayed, by names or paths: a trace and a machine; the seed and how many blocks a cell has."""
 
-    arm: str
-    load: int
-    fixed: str
-    ratio: float
-    low: float
-    high: float
+    trace: str
+    machine: str
+    seed: int = 0
+    repeats: int = REPEATS
+
+    def opened(self) -> tuple[Trace, Machine]:
+        """Trace and machine. Raises TraceError, MachineError."""
+        recorded = trace_named(self.trace)
+        return recorded, machine(self.machine, recorded.about.K)
+
+    @property
+    def emulation(self) -> str:
+        """The badge: whose costs, whose text. Raises as `opened`."""
+        recorded, emulated = self.opened()
+        return emulation(emulated.about, recorded.about)
+
+    def wanted(self, arms: Sequence[str], loads: Sequence[int]) -> list[tuple[str, int]]:
+        """The cells of these arms, as labels, and loads, load by load.
+
+        Raises PolicyError for an arm that the trace cannot serve, TraceError for a load that the machine cannot.
+        """
+        recorded, emulated = self.opened()
+        names, most = labels(arms, recorded.about.K), emulated.about.most_requests
+        for name in names:
+            Arm.parse(unlabelled(name), recorded.about.K).served_with(recorded.about.features)
+        for load in loads:
+            if not 1 <= load <= most:
+                raise TraceError(f"{emulated.about.title}: serves 1 to {most} requests at once, not {load}.")
+        return [(name, load) for load in dict.fromkeys(loads) for name in names]
 
 
 def sweep(
-    trace: Trace,
-    machine: Machine,
+    case: Case,
     arms: Sequence[str] = ARMS,
     loads: Sequence[int] = LOADS,
-    seed: int = 0,
-    repeats: int = REPEATS,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    processes: int = 1,
+    progress: Progress = lambda done, total: None,
 ) -> list[Cell]:
-    """All cells, load by load. Raises PolicyError for an arm that the trace cannot serve, TraceError for a load that
-    the machine cannot."""
-    names, cells = labels(arms, trace.about.K), []
-    for load in loads:
-        for name in names:
-            cells.append(serve(trace, machine, name, load, seed, repeats))
-            progress(len(cells), len(names) * len(loads))
-    return cells
+    """All cells, load by load; the same ones however many processes serve them. Raises as `Case.wanted` does."""
+    wanted, found = case.wanted(arms, loads), dict[tuple[str, int], Cell]()
+    if processes == 1:
+        recorded, emulated = case.opened()
+        for arm, load in wanted:
+            found[arm, load] = serve(recorded, emulated, arm, load, case.seed, case.repeats)
+            progress(len(found), len(wanted))
+    else:
+        with Pool(case.trace, case.machine, case.seed, wanted, (case.repeats,), processes) as pool:
+            while not pool.wait(0.2):
+                progress(len(pool.cells), len(wanted))
+            found = pool.finished()
+    return [found[each] for each in wanted]
 
 
-def serve(trace: Trace, machine: Machine, name: str, load: int, seed: int, repeats: int) -> Cell:
-    """One cell. An adaptive arm keeps what it has learnt from repeat to repeat, as a server would."""
-    K = trace.about.K
-    cached = load * trace.typical_length()
-    arm = Arm.parse(unlabelled(name), K).served_with(trace.about.features)
-    policy = make_policy(arm, PolicyContext(K, machine.table(cached)))
-    if arm.learns:
-        replay = Replay(trace, machine, policy, load, seed)
-        for _ in range(LEARN):
-            replay.step()
-    rates, steps = [], []
-    for repeat in range(repeats):
-        texts = np.random.default_rng([seed, 4, repeat]).integers(0, trace.texts, trace.texts)
-        replay = Replay(trace, machine, policy, load, seed + 1 + repeat, texts)
-        for _ in range(SETTLE):
-            replay.step()
-        counted = [replay.step() for _ in range(max(STEPS, REQUEST_STEPS // load))]
-        rates.append(1e3 * sum(s.tokens for s in counted) / sum(sum(s.milliseconds) for s in counted))
-        steps += counted
-    emitting, decoding = sum(s.emitting for s in steps), max(sum(s.decoding for s in steps), 1)
-    tokens, milliseconds = sum(s.tokens for s in steps), sum(sum(s.milliseconds) for s in steps)
-    return Cell(
-        arm=name,
-        load=load,
-        tokens_per_s=np.array(rates),
-        tokens_per_s_per_user=tokens / emitting / (milliseconds / len(steps)) * 1e3,
-        tokens_per_step=tokens / emitting,
-        admitted=sum(s.admitted for s in steps) / decoding,
-        depth=sum(s.depth for s in steps) / len(steps),
-    )
+def idle_cores() -> int:
+    """Cores of this machine that do little else now; at least 1."""
+    cores = usable_cores()
+    busy = psutil.cpu_percent(interval=0.1) / 100 * (psutil.cpu_count() or 1)
+    return max(1, min(cores, round(cores - busy)))
 
 
-def over_best_fixed(cells: Sequence[Cell]) -> list[Comparison]:
-    """Every adaptive arm over the best fixed length of its load."""
-    found = []
-    for load in dict.fromkeys(cell.load for cell in cells):
-        here = [cell for cell in cells if cell.load == load]
-        fixed = [cell for cell in here if not Arm.parse(unlabelled(cell.arm)).adaptive]
-        if fixed:
-            best = max(fixed, key=lambda cell: cell.tokens_per_s.mean())
-            found += [_compared(cell, best) for cell in here if Arm.parse(unlabelled(cell.arm)).adaptive]
+def rows(case: Case, cells: Sequence[Cell]) -> list[dict[str, Number]]:
+    """A sweep as a table, a row a cell, with what it holds for."""
+    ratios: dict[tuple[str, int], Ratio] = {(each.arm, each.load): each for each in over_best_fixed(cells)}
+    found: list[dict[str, Number]] = []
+    for cell in cells:
+        low, high = rate(cell)
+        compared = ratios.get((cell.arm, cell.load))
+        found.append(
+            {
+                "trace": case.trace,
+                "machine": case.machine,
+                "arm": cell.arm,
+                "requests": cell.load,
+                "tokens_per_s": cell.tokens_per_s,
+                "tokens_per_s_low": low,
+                "tokens_per_s_high": high,
+                "tokens_per_s_per_user": cell.tokens_per_s_per_user,
+                "tokens_per_step": cell.tokens_per_step,
+                "admitted": cell.admitted,
+                "depth": cell.depth,
+                "best_fixed": compared.over if compared else None,
+                "over_best_fixed": compared.ratio if compared else None,
+                "over_best_fixed_low": compared.low if compared else None,
+                "over_best_fixed_high": compared.high if compared else None,
+                "repeats": len(cell.blocks),
+                "texts_a_repeat": cell.texts,
+                "seed": case.seed,
+                "emulated": case.emulation,
+            }
+        )
     return found
-
-
-def _compared(cell: Cell, other: Cell) -> Comparison:
-    ratios = np.log(cell.tokens_per_s / other.tokens_per_s)
-    n, middle, half = len(ratios), float(ratios.mean()), np.inf
-    if n > 1:
-        half = student_quantile(n - 1, (1 + CONFIDENCE) / 2) * float(
-            ratios.std(ddof=1)
-        )  # a bootstrap's own spread
-    return Comparison(
-        cell.arm, cell.load, other.arm, *(float(np.exp(x)) for x in (middle, middle - half, middle + half))
-    )
-
-
-def plan(cells: Sequence[Cell]) -> list[tuple[int, str, float, float]]:
-    """The best arm of each load: (load, arm, tokens/s, tokens/s of one user)."""
-    loads = dict.fromkeys(cell.load for cell in cells)
-    best = (max((c for c in cells if c.load == load), key=lambda c: c.tokens_per_s.mean()) for load in loads)
-    return [(c.load, c.arm, float(c.tokens_per_s.mean()), c.tokens_per_s_per_user) for c in best]

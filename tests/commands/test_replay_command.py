@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from pyarrow import csv, parquet
 from traces import made_up
 from typer.testing import CliRunner
 
@@ -10,7 +11,7 @@ from avlab.commands.cli import app
 from avlab.errors import is_ours
 from avlab.replay.trace import write_trace
 
-QUICK = ("--repeats", "2", "--concurrency", "2,64", "--arms", "none,fixed:2,adaptive")
+QUICK = ("--processes", "1", "--repeats", "2", "--concurrency", "2,64", "--arms", "none,fixed:2,adaptive")
 
 
 def answer(*arguments):
@@ -37,13 +38,47 @@ def test_a_frontier_says_what_it_emulates_and_what_is_best(trace):
         assert word in " ".join(shown.output.split())
     plain = json.loads(answer("frontier", "--trace", trace, *QUICK, "--json").stdout)
     assert plain["emulated"].startswith("emulated: ") and plain["trace"]["K"] == 3
-    assert [(c["arm"], c["load"]) for c in plain["cells"]] == [
+    assert [(c["arm"], c["requests"]) for c in plain["cells"]] == [
         (arm, load) for load in (2, 64) for arm in ("none", "fixed:2", "adaptive")
     ]
-    assert {each["fixed"] for each in plain["over_best_fixed"]} <= {"none", "fixed:2"}
-    assert plain["plan"][0]["tokens_per_s"] == pytest.approx(
-        max(sum(c["tokens_per_s"]) / 2 for c in plain["cells"] if c["load"] == 2)
+    assert {each["over"] for each in plain["over_best_fixed"]} <= {"none", "fixed:2"}
+    assert all(each["low"] < each["ratio"] < each["high"] for each in plain["over_best_fixed"])
+
+
+def test_an_ab_says_who_is_faster_and_how_many_repeats_that_takes(trace):
+    asked = ("ab", "--trace", trace, "--arms", "none,fixed:3,adaptive", "--repeats", "4", "--processes", "1")
+    shown = " ".join(answer(*asked).output.split())
+    assert (
+        "none is" in shown
+        and "slower than fixed:3" in shown
+        and "repeats" in shown
+        and "(emulated: B300" in shown
     )
+    plain = json.loads(answer(*asked, "--json").stdout)
+    assert plain["baseline"] == "fixed:3" and [each["arm"] for each in plain["ratios"]] == [
+        "none",
+        "adaptive",
+    ]
+    assert "needs two arms" in str(answer("ab", "--trace", trace, "--arms", "none").exception)
+
+
+def test_a_sweep_is_a_table_of_every_machine_and_trace(trace, tmp_path):
+    machines = "b300-deepseek-v4-flash-tp4,h100-llama-3.1-8b-eagle3"
+    asked = ("sweep", "--trace", trace, "--machine", machines, *QUICK)
+    plain = json.loads(answer(*asked, "--json").stdout)["cells"]
+    assert len(plain) == 2 * 2 * 3 and {row["machine"] for row in plain} == set(machines.split(","))
+    assert {row["emulated"].rpartition(", ")[0] for row in plain} == {
+        "emulated: B300 × 4, DeepSeek-V4-Flash's costs", "emulated: H100, Llama-3.1-8B's costs"
+    }  # fmt: skip
+    for name in ("own.csv", "own.parquet"):
+        path = tmp_path / f"table-{name}"
+        assert answer("sweep", str(path), *asked[1:]).exit_code == 0
+        read = csv.read_csv(path) if path.suffix == ".csv" else parquet.read_table(path)
+        assert read.column_names == list(plain[0]) and read["tokens_per_s"].to_pylist() == pytest.approx(
+            [row["tokens_per_s"] for row in plain]
+        )
+        assert "is there already" in str(answer("sweep", str(path), *asked[1:]).exception)
+    assert "ends in .csv or .parquet" in str(answer("sweep", str(tmp_path / "own.txt"), *asked[1:]).exception)
 
 
 def test_the_same_command_gives_the_same_numbers(trace):

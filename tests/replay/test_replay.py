@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from traces import made_up
 
-from avlab.experiments.replay_sweep import over_best_fixed, plan, serve, sweep
 from avlab.machines import machine
 from avlab.policies.arm import Arm
 from avlab.policies.base import PolicyContext, make_policy
@@ -96,27 +95,3 @@ def test_what_was_not_verified_is_remembered_without_the_text():
 def test_a_load_that_the_machine_cannot_serve_is_one_sentence():
     with pytest.raises(TraceError, match=r"serves 1 to 256 requests at once, not 257\."):
         replay_of("none", made_up(), requests=257)
-
-
-def test_a_sweep_compares_arms_on_the_same_texts():
-    trace, emulated = made_up(texts=30), machine(B300, 3)
-    cells = sweep(trace, emulated, ["none", "fixed:3", "adaptive", "adaptive"], [2, 64], repeats=3)
-    assert [(c.arm, c.load) for c in cells][:4] == [
-        ("none", 2),
-        ("fixed:3", 2),
-        ("adaptive", 2),
-        ("adaptive#2", 2),
-    ]
-    assert (cells[2].tokens_per_s == cells[3].tokens_per_s).all()  # the same arm: the same numbers
-    assert cells[1].admitted == pytest.approx(3, abs=0.3) and cells[0].tokens_per_step == 1.0
-    compared = over_best_fixed(cells)
-    assert [(each.arm, each.load) for each in compared] == [
-        ("adaptive", 2),
-        ("adaptive#2", 2),
-        ("adaptive", 64),
-        ("adaptive#2", 64),
-    ]
-    assert all(each.low < each.ratio < each.high for each in compared)
-    assert [row[0] for row in plan(cells)] == [2, 64]
-    again = serve(trace, emulated, "adaptive", 64, 0, 3)
-    assert (again.tokens_per_s == cells[6].tokens_per_s).all()

@@ -1,0 +1,82 @@
+"""What the commands of a replay's sweep share: options, and the sweep under a progress bar."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from avlab.commands import terminal
+from avlab.config import ConfigError
+from avlab.experiments.replay_cells import Cell
+from avlab.experiments.replay_intervals import Ratio
+from avlab.experiments.replay_sweep import ARMS, LOADS, Case, idle_cores, sweep
+
+DEFAULT_MACHINE, DEFAULT_TRACE = "b300-deepseek-v4-flash-tp4", "reasoning"
+EVERY_ARM, EVERY_LOAD = ",".join(ARMS), ",".join(map(str, LOADS))
+
+MachineName = Annotated[str, typer.Option("--machine", help="A machine's name, or a TOML file.")]
+TraceName = Annotated[str, typer.Option("--trace", help="A shipped trace's name, or a Parquet file.")]
+Arms = Annotated[str, typer.Option("--arms", help="Policies to compare, with commas between.")]
+Loads = Annotated[str, typer.Option("--concurrency", help="Loads: requests under way, with commas between.")]
+Repeats = Annotated[
+    int, typer.Option("--repeats", min=1, max=1000, help="Samples of texts; intervals come from them.")
+]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Of texts, their order, and coins.")]
+Processes = Annotated[
+    int | None,
+    typer.Option("--processes", min=1, max=64, help="Else one an idle core. Results do not depend on it."),
+]
+
+
+def several(text: str) -> list[str]:
+    """Names with commas between; those of arms hold none."""
+    return [each.strip() for each in text.split(",") if each.strip()]
+
+
+def loads_of(text: str) -> list[int]:
+    """Loads with commas between. Raises ConfigError."""
+    try:
+        return [int(each) for each in several(text)]
+    except ValueError:
+        raise ConfigError(
+            ["concurrency needs whole numbers with commas between, such as 1,4,16,64."]
+        ) from None
+
+
+def served(case: Case, arms: Sequence[str], loads: Sequence[int], processes: int | None) -> list[Cell]:
+    """The sweep's cells, under a progress bar. Raises as `Case.wanted`."""
+    case.wanted(arms, loads)
+    with terminal.bar() as progress:
+        return sweep(
+            case,
+            arms,
+            loads,
+            processes or idle_cores(),
+            lambda done, total: progress("replaying", done, total),
+        )
+
+
+def with_interval(each: Ratio, digits: int = 3) -> str:
+    """1.034 [1.021, 1.044]; without an interval where there is none."""
+    if each.low is None or each.high is None:
+        return f"{each.ratio:.{digits}f}"
+    return f"{each.ratio:.{digits}f} [{each.low:.{digits}f}, {each.high:.{digits}f}]"
+
+
+def say_source(case: Case) -> None:
+    """What a reader should know of the machine's table, and where it is from."""
+    _, emulated = case.opened()
+    out = terminal.answers()
+    for note in emulated.notes:
+        out.print(note, soft_wrap=True)
+    out.print(f"Source of the costs: {emulated.about.source} ({emulated.about.trust}).", soft_wrap=True)
+
+
+def by_load(title: str, loads: Sequence[str]) -> Table:
+    """An empty table with a column a load."""
+    table = Table(title=title, title_justify="left")
+    table.add_column("arm", no_wrap=True)
+    for load in loads:
+        table.add_column(load, justify="right", no_wrap=True)
+    return table
