@@ -303,7 +303,9 @@ class RunConfig(SampledTraffic):
     @field_validator("policy")
     @classmethod
     def _policy(cls, text: str) -> str:
-        return str(Arm.parse(text))
+        arm = Arm.parse(text)
+        arm.require_declared()
+        return str(arm)
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

@@ -21,6 +21,8 @@ def page() -> str:
         "This page is written by `python docs/write_commands.py` from the command line itself. Answers go to standard "
         "output, everything else to standard error; an error is one sentence and a non-zero exit code.",
     ]
+    shared = "\n".join(_row(parameter) for parameter in command.params)
+    parts.append(f"## Every command\n\n| option | default | |\n| --- | --- | --- |\n{shared}")
     for name, each in leaves(command):
         parts.append(f"## avlab {name}\n\n{(each.help or '').strip()}")
         rows = [_row(parameter) for parameter in each.params]

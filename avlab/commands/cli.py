@@ -7,10 +7,13 @@ goes wrong is one sentence on standard error and an exit code other than 0: 2 fo
 import re
 import sys
 from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
 
 import typer
 import typer.main
 
+from avlab import plugins
 from avlab.bias.grammar import CaseError
 from avlab.commands import bias, lab, machine, replay, terminal, vllm
 from avlab.commands.ab import ab
@@ -50,7 +53,6 @@ COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
 
 app = typer.Typer(
     name="avlab",
-    help="A lab bench for adaptive verification in speculative decoding.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -64,10 +66,27 @@ for _name, _command in COMMANDS.items():
         app.command(_name)(_command)
 
 
+@app.callback()
+def first(
+    plugin: Annotated[
+        Path | None,
+        typer.Option(
+            "--plugin",
+            help="A Python file of your own that adds a feature, an estimator or a rule; anywhere in the command. "
+            "It runs as your code does. Else $AVLAB_PLUGIN.",
+        ),
+    ] = None,
+) -> None:
+    """A lab bench for adaptive verification in speculative decoding."""
+    if plugin is not None:
+        plugins.name(plugin)
+    plugins.load_named()
+
+
 def main() -> None:
     """The entry point: errors of ours become their sentence."""
     try:
-        app()
+        app(plugin_first(sys.argv[1:]))
     except (ConfigError, CaseError) as error:
         terminal.fail(_by_options(str(error)))
         sys.exit(2)
@@ -76,6 +95,22 @@ def main() -> None:
             raise
         terminal.fail(str(error))
         sys.exit(1)
+
+
+def plugin_first(words: list[str]) -> list[str]:
+    """The words of a command line with --plugin FILE in front, wherever it stood; behind a bare -- nothing is ours."""
+    end = words.index("--") if "--" in words else len(words)
+    mine: list[str] = []
+    others: list[str] = []
+    rest = iter(words[:end])
+    for word in rest:
+        if word == "--plugin":
+            mine += [word, *([value] if (value := next(rest, None)) is not None else [])]
+        elif word.startswith("--plugin="):
+            mine.append(word)
+        else:
+            others.append(word)
+    return [*mine, *others, *words[end:]]
 
 
 def _by_options(sentences: str) -> str:

@@ -113,6 +113,7 @@ class Engine(InProcessEngine):
 
         Where an estimator reads what the drafter does not tell, such as a head that is off, another takes over.
         """
+        arm.require_declared()
         arm = arm.served_with(self.features) if self.drafter else arm
         name = str(arm)
         if name not in self.policies:

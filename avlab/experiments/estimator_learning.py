@@ -89,8 +89,8 @@ def check(trace: Trace, names: list[str]) -> None:
         missing = [each for each in estimators.named(name).reads if each not in trace.about.features]
         if missing:
             raise TraceError(
-                f"The estimator {name} reads {missing[0]}, which this trace has not recorded: record one with "
-                f"--features {','.join([*trace.about.features, *missing])}."
+                f"The estimator {name} reads {missing[0]}, and this trace has recorded only "
+                f"{', '.join(trace.about.features)}: choose another trace or estimator."
             )
 
 

@@ -38,6 +38,7 @@ class Arm:
 
     __slots__ = ()
     kinds: ClassVar[tuple[str, ...]] = ()  # the first words that it is written with
+    sound: ClassVar[bool] = True  # of a plugin: whether its author declares it so
 
     @classmethod
     def forms(cls) -> tuple[str, ...]:
@@ -124,6 +125,19 @@ class Arm:
         """The chance, in each step, that a request is verified in full whatever its estimates say."""
         return 0.0
 
+    @property
+    def declared(self) -> bool:
+        """Whether it keeps the target's distribution, as far as those who wrote it and its estimator say."""
+        return self.sound
+
+    def require_declared(self) -> None:
+        """Raises PolicyError for an arm that a model must not be served by."""
+        if not self.declared:
+            raise PolicyError(
+                f"policy {self} comes from a plugin that does not declare itself sound, so it may be judged and "
+                "replayed but not served: write SOUND = True into the file once it looks at no drawn token."
+            )
+
     def served_with(self, features: Collection[str]) -> Arm:
         """This arm, or the one that takes its place where a drafter tells only these features. Raises PolicyError."""
         return self
@@ -147,6 +161,11 @@ def register(family: Family) -> Family:
     """Make a family known by its kinds."""
     _families.update(dict.fromkeys(family.kinds, family))
     return family
+
+
+def registered() -> dict[str, type[Arm]]:
+    """The families by the kinds that they are written with: what a plugin adds to, and is taken out of again."""
+    return _families
 
 
 def grammar() -> str:

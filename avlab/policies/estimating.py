@@ -37,6 +37,10 @@ class EstimatingArm(Arm):
         return estimators.named(self.source).reads
 
     @property
+    def declared(self) -> bool:
+        return self.sound and estimators.declared(self.source)
+
+    @property
     def learns(self) -> bool:
         return estimators.named(self.source).learns
 

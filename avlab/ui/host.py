@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse
 from starlette.routing import Route
 
-from avlab import sample
+from avlab import plugins, sample
 from avlab.config import RunConfig, default_database
 from avlab.errors import is_ours
 from avlab.kinds.base import Config
@@ -57,6 +57,7 @@ def open_lab(
         if _lab is not None:
             return
         try:
+            plugins.load_named()
             _lab, _problem = Lab(path or default_database(), worker_commands=worker_commands), ""
             if with_sample:
                 sample.add(_lab.database)

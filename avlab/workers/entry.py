@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from avlab import plugins
 from avlab.config import RunConfig
 from avlab.errors import is_ours
 from avlab.kinds.registry import make_config
@@ -61,6 +62,7 @@ def work(serve: Callable[[Order[Any]], str], kind: str = RunConfig.kind) -> int:
     sentence with exit code 2. An error after it becomes the run's Bye. Returns the exit code.
     """
     given = json.loads(sys.stdin.buffer.read())
+    plugins.load_named()
     order: Order[Any] = Order(given["run"], make_config(given["config"], kind))
     outbox = order.outbox = Outbox(
         given["address"],

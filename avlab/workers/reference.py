@@ -11,6 +11,7 @@ from typing import Any
 
 import psutil
 
+from avlab import plugins
 from avlab.about import code_version, installed, processor
 from avlab.config import RunConfig
 from avlab.engine.fetch import target_folder
@@ -83,6 +84,7 @@ def machine(device: str, dtype: str) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "spin": int(os.environ.get("GOMP_SPINCOUNT", -1)),
         "system": platform.platform(),
+        "plugins": plugins.described(),
         "versions": {"python": platform.python_version(), **{name: installed(name) for name in PACKAGES}},
     }
 

@@ -8,6 +8,7 @@ import sys
 import time
 from typing import Any
 
+from avlab import plugins
 from avlab.about import code_version, installed, processor
 from avlab.kinds.replay import ReplayConfig
 from avlab.machines import Fit, Machine
@@ -75,6 +76,7 @@ def _about(config: ReplayConfig) -> dict[str, Any]:
     """What was emulated, and on what it was computed."""
     about = config.emulated.about
     return {
+        "plugins": plugins.described(),
         EMULATED: config.emulation,
         "device": about.title,
         "model": about.model,

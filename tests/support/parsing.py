@@ -4,7 +4,7 @@ from typing import Any
 
 import typer.main
 
-from avlab.commands.cli import app
+from avlab.commands.cli import app, plugin_first
 
 GROUP = typer.main.get_command(app)
 
@@ -12,7 +12,9 @@ GROUP = typer.main.get_command(app)
 def parse(words: list[str]) -> tuple[str, dict[str, Any]]:
     """The command's full name and its parameters, of the words behind `avlab`. Raises the parser's own errors."""
     command: Any = GROUP
-    name, rest = "", list(words)
+    name, rest = "", plugin_first(list(words))
+    if rest[:1] == ["--plugin"]:
+        rest = rest[2:]
     while hasattr(command, "commands"):
         word = rest.pop(0)
         assert word in command.commands, f"there is no command {name} {word}".replace("  ", " ")

@@ -20,6 +20,7 @@ class Estimator(Protocol):
 
     name: as in `adaptive:NAME`. title: on charts. reads: the features that it is given to predict from; with one that
     looks at drawn tokens it bends the output, and no run is served by it. learns: whether it changes with labels.
+    declared: of a plugin, whether its author declares it sound.
     coefficients: in force now, and recorded with every refit; None where it has none.
     """
 
@@ -27,6 +28,7 @@ class Estimator(Protocol):
     title: ClassVar[str]
     reads: ClassVar[tuple[str, ...]]
     learns: ClassVar[bool] = False
+    declared: ClassVar[bool] = True
     coefficients: Coefficients | None = None
 
     def __init__(self, K: int, interval: int = REFIT_INTERVAL):
@@ -68,6 +70,16 @@ def named(name: str) -> type[Estimator]:
 def sound(name: str) -> bool:
     """Whether a run may be served by this estimator: none of the features that it reads looks at drawn tokens."""
     return all(FEATURES[feature].sound for feature in named(name).reads)
+
+
+def declared(name: str) -> bool:
+    """Whether its author declares it sound; those of this package are, by what they read and by enumeration."""
+    return named(name).declared
+
+
+def registered() -> dict[str, type[Estimator]]:
+    """The estimators by name: what a plugin adds to, and is taken out of again."""
+    return _known
 
 
 def judged() -> list[str]:
