@@ -145,7 +145,7 @@ def policy_of(trace: Trace, machine: Machine, arm: str, load: int) -> Policy:
     K = trace.about.K
     cached = load * trace.typical_length()
     served = Arm.parse(unlabelled(arm), K).served_with(trace.about.features)
-    return make_policy(served, PolicyContext(K, machine.table(cached)))
+    return make_policy(served, PolicyContext(K, machine.table(cached), measured=machine.executed(cached)))
 
 
 def serve(trace: Trace, machine: Machine, arm: str, load: int, seed: int = 0, repeats: int = REPEATS) -> Cell:

@@ -1,6 +1,7 @@
-"""Adaptive verification: `adaptive[:ESTIMATOR][+depth][+explore=0.02]`.
+"""Adaptive verification: `adaptive[:ESTIMATOR][+depth][+stop][+explore=0.02]`.
 
-vLLM's rule: the budget from the estimates of the step before, its slots by this step's estimates.
+vLLM's rule: the budget from the estimates of the step before, its slots by this step's estimates. `+stop` is another:
+`stopping.py` has it.
 """
 
 from dataclasses import dataclass
@@ -22,17 +23,18 @@ from avlab.speculation.regression import Refit
 @register
 @dataclass(frozen=True, slots=True)
 class Adaptive(EstimatingArm):
-    """source: the estimator's name. depth, explore: as `Arm` says."""
+    """source: the estimator's name. depth, explore: as `Arm` says. stop: this step's estimates end verification."""
 
     kinds: ClassVar[tuple[str, ...]] = ("adaptive",)
 
     source: str = EstimatingArm.usual
     depth: bool = False
     explore: float = 0.0
+    stop: bool = False
 
     @classmethod
     def forms(cls) -> tuple[str, ...]:
-        return (f"adaptive[:{'|'.join(estimators.names())}][+depth][+explore=0.02]",)
+        return (f"adaptive[:{'|'.join(estimators.names())}][+depth][+stop][+explore=0.02]",)
 
     @classmethod
     def read(cls, written: Written, K: int | None) -> Arm:
@@ -40,23 +42,31 @@ class Adaptive(EstimatingArm):
 
     def __str__(self) -> str:
         explore = f"+explore={self.explore:g}" if self.explore else ""
-        return f"{EstimatingArm.__str__(self)}{'+depth' if self.depth else ''}{explore}"
+        switches = "+depth" * self.depth + "+stop" * self.stop
+        return f"{EstimatingArm.__str__(self)}{switches}{explore}"
 
     def make(self, context: PolicyContext) -> "AdaptiveVerification":
+        if self.stop:
+            from avlab.policies.stopping import StoppingVerification  # which is one of these
+
+            return StoppingVerification(self, context)
         return AdaptiveVerification(self, context)
 
 
-def _options(written: Written) -> tuple[bool, float]:
-    """Depth and exploration. Raises PolicyError."""
-    text, depth, explore = written.text, False, 0.0
+def _options(written: Written) -> tuple[bool, float, bool]:
+    """Depth, exploration, stopping. Raises PolicyError."""
+    text, explore = written.text, 0.0
+    switches = {"depth": False, "stop": False}
     seen = set()
     for option in written.options:
         name, equals, value = option.partition("=")
-        if name in seen or name not in ("depth", "explore") or (name == "depth") == bool(equals):
-            raise PolicyError(f"policy {text!r} has the option {option!r}; known are depth and explore=0.02.")
+        if name in seen or name not in ("explore", *switches) or (name in switches) == bool(equals):
+            raise PolicyError(
+                f"policy {text!r} has the option {option!r}; known are depth, stop and explore=0.02."
+            )
         seen.add(name)
-        if name == "depth":
-            depth = True
+        if name in switches:
+            switches[name] = True
             continue
         try:
             explore = float(value)
@@ -64,7 +74,7 @@ def _options(written: Written) -> tuple[bool, float]:
             explore = -1.0
         if not 0 <= explore <= 1:
             raise PolicyError(f"policy {text!r} explores with {value!r}; give a chance from 0 to 1.")
-    return depth, explore
+    return switches["depth"], explore, switches["stop"]
 
 
 class AdaptiveVerification:

@@ -44,14 +44,14 @@ class PolicyContext:
 
     K: the most positions that the drafter drafts; 0 without one. costs: of a step, by table. refit_interval: steps
     between an estimator's refits. new_request: what a slot without an earlier estimate counts as, "one" or
-    "running-mean". measured: costs as they are now, by which `+depth` decides; else by the table.
+    "running-mean". measured: costs as they are, by which `+depth` and `+stop` decide; else by the table.
     """
 
     K: int
     costs: CostTable
     refit_interval: int = REFIT_INTERVAL
     new_request: str = "one"
-    measured: MeasuredCosts | None = None
+    measured: CostTable | MeasuredCosts | None = None
 
 
 class Policy(Protocol):

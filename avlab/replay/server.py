@@ -117,8 +117,10 @@ class ReplayServer:
         self._steps, self._accepted = np.zeros((2, 0), dtype=np.int64)  # by row
         self._held = 0  # tokens that the running requests hold keys and values for
         self._coins = np.random.default_rng([seed, 2])
+        cached = requests * trace.typical_length()
+        measured = None if costs else machine.executed(cached)  # a table that is given decides alone
         self._context = PolicyContext(
-            self.K, costs or machine.table(requests * trace.typical_length()), refit_interval, new_request
+            self.K, costs or machine.table(cached), refit_interval, new_request, measured
         )
         self.set_policy(arm)
 

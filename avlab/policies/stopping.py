@@ -1,0 +1,88 @@
+"""`adaptive+stop`: drafts are planned from recent estimates; this step's estimates say where verification ends."""
+
+from copy import deepcopy
+
+import numpy as np
+
+from avlab.policies.adaptive import Adaptive, AdaptiveVerification
+from avlab.policies.base import Admission, PolicyContext
+from avlab.speculation.allocation import allocate
+from avlab.speculation.budget import survival
+from avlab.speculation.decision import FORGOTTEN, Decision, Offer, running_mean
+from avlab.speculation.estimates import Estimates
+from avlab.speculation.recent_rows import RecentRows
+from avlab.speculation.stopping import Plan, plan, stop
+
+ROWS = 128  # recent drafts that a plan looks at, at the least; chosen on the shipped traces, as is the next
+EVERY = 8  # steps that a plan holds while the load stays the same
+
+
+class StoppingVerification(AdaptiveVerification):
+    """Plans depth, rate and survivals now and then; settles how many drafts to verify when they are there.
+
+    With `+depth` the depth is planned, else it is K. What no recent draft tells counts as the running mean, and
+    returns to 1 while nothing is drafted.
+    """
+
+    def __init__(self, arm: Adaptive, context: PolicyContext):
+        super().__init__(arm, context)
+        self.deciding = context.measured if context.measured is not None else context.costs
+        self.rows = RecentRows(context.K)
+        self.K, self.idle, self.steps = context.K, 0.0, 0
+        self.plan: Plan | None = None
+        self.planned_for = (0, 0)
+
+    def __copy__(self) -> "StoppingVerification":
+        """With rows of its own, since deciding adds to them."""
+        twin = object.__new__(type(self))
+        twin.__dict__.update(self.__dict__ | {"rows": deepcopy(self.rows)})
+        return twin
+
+    def decide(self, offer: Offer) -> Decision:
+        self.mean_estimate = running_mean(self.mean_estimate, offer.earlier)
+        self.rows.add(offer.earlier)
+        size = offer.requests, offer.other_tokens
+        if self.plan is None or self.steps % EVERY == 0 or size != self.planned_for:
+            self.plan, self.planned_for = self._planned(*size), size
+        self.steps += 1
+        depth = self.plan.depth
+        self.idle = 0.0 if depth else self.idle + FORGOTTEN * (1.0 - self.idle)
+        explored = np.full(len(offer.coins), bool((offer.coins[:1] < self.arm.explore).any()))
+        budget = int(np.minimum(offer.scheduled, depth).sum())
+        return Decision(self.K if explored.any() else depth, depth, budget, explored)
+
+    def _planned(self, requests: int, other_tokens: int) -> Plan:
+        sets = -(-ROWS // requests)
+        rows = self.rows.take(sets * requests)
+        estimates = np.where(np.isnan(rows), self.mean_estimate, rows)
+        estimates += self.idle * (1.0 - estimates)
+        return plan(
+            survival(estimates),
+            sets,
+            self.deciding.by_depth(self.K)[requests],
+            self.deciding.verify,
+            requests,
+            other_tokens,
+            0 if self.arm.depth else self.K,
+        )
+
+    def admit(self, decision: Decision, estimates: Estimates | None, offer: Offer) -> Admission:
+        assert self.plan is not None  # `decide` came before
+        ranked, tokens = np.zeros(len(offer.scheduled), dtype=np.int64), float(offer.emitting)
+        if estimates is not None and decision.depth:
+            survivals = estimates.survival[:, : decision.depth]
+            scheduled = np.minimum(offer.scheduled, decision.depth)
+            best = np.sort(survivals[np.arange(decision.depth) < scheduled[:, None]])[::-1]
+            budget = stop(best, self.plan, self.deciding.verify, offer.other_tokens)
+            ranked, tokens = allocate(survivals, scheduled, budget), tokens + float(best[:budget].sum())
+        admitted = np.where(decision.explored, offer.scheduled, ranked)
+        plain, whole = (offer.other_tokens + int(lengths.sum()) for lengths in (ranked, admitted))
+        milliseconds = self.deciding.step(offer.requests, decision.drafted, whole)
+        return Admission(
+            admitted=admitted,
+            budget=plain - offer.other_tokens,
+            explored=whole - plain,
+            explored_ms=milliseconds - self.deciding.step(offer.requests, decision.depth, plain),
+            expected_tokens=tokens,
+            expected_ms=milliseconds,
+        )
