@@ -17,6 +17,7 @@ from places import ROOT, SUPPORT
 from avlab.commands.cli import app
 from avlab.commands.following import began
 from avlab.config import RunConfig
+from avlab.kinds.replay import ReplayConfig
 from avlab.lab.lab import Lab
 from avlab.lab.owner import OwnerError, ask
 
@@ -39,7 +40,7 @@ COMMANDS = typer.main.get_command(app).commands
 
 def test_run_has_an_option_for_every_setting():
     names = {parameter.name for parameter in COMMANDS["run"].params}
-    assert names == {*RunConfig.model_fields, "prompts", "concurrency", "as_json"}
+    assert names == {*RunConfig.model_fields, *ReplayConfig.model_fields, "prompts", "concurrency", "as_json"}
 
 
 def test_the_command_line_needs_no_torch():
