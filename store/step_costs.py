@@ -9,7 +9,8 @@ from avlab.store.runs import describe
 def step_costs(con: duckdb.DuckDBPyConnection, run: str) -> dict:
     """A run's step costs, fit for a machine's file: kind, target, machine (dict), config (dict), K; draft, a list of
     (requests, depth, ms); verify, of (tokens, ms), samples; captured, the largest captured size that its table shows,
-    or 0; rest, of (requests, ms, steps): the median of what steps took besides draft and pass, where the run tells.
+    or 0; rest, of (rows sampled from, ms, steps): the median of what steps took besides draft and pass, where the run
+    tells.
 
     Raises UnknownRun, and NoCosts where nothing was timed.
     """
@@ -34,9 +35,9 @@ def step_costs(con: duckdb.DuckDBPyConnection, run: str) -> dict:
     verify = [(size, ms) for phase, size, _, ms in rows if phase == "verify" and ms > 0]
     rest = con.execute(
         """
-        SELECT emitting, median(sample_ms + decide_ms + coalesce(report_ms, 0)), count(*) FROM steps
-        WHERE run = $run::UUID AND prompt_tokens = 0 AND emitting > 0 AND sample_ms IS NOT NULL
-        GROUP BY emitting ORDER BY emitting
+        SELECT target_tokens, median(sample_ms + decide_ms + coalesce(report_ms, 0)), count(*) FROM steps
+        WHERE run = $run::UUID AND prompt_tokens = 0 AND target_tokens > 0 AND sample_ms IS NOT NULL
+        GROUP BY target_tokens ORDER BY target_tokens
         """,
         {"run": run},
     ).fetchall()

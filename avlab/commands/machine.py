@@ -79,7 +79,9 @@ def _facts(found: "Machine") -> list[str]:
         if about.captured
         else "Sizes are not padded."
     )
-    besides = f"A step takes {about.step_ms:g} ms besides, and {about.request_ms:g} ms a request."
+    besides = (
+        f"A step takes {about.step_ms:g} ms besides, and {about.row_ms:g} ms a row that is sampled from."
+    )
     cached = f"A token in the cache adds {1e6 * (found.verify_cached_ms + found.draft_cached_ms):.3g} ns."
     most = f"At most {about.most_requests:,} requests, {about.prefill_tokens:,} prompt tokens a step."
     return [beyond, besides, *([cached] if found.knows_cached else []), most, *found.notes]
@@ -171,7 +173,7 @@ def _of_run(run: str, database: Path | None) -> "tuple[Imported, dict[str, Any]]
         "trust": "profiled here" if own else "imported",
         "captured": int(told["captured"]),
         "step_ms": rest,
-        "request_ms": each,
+        "row_ms": each,
     }
     if own and config.get("max_num_seqs"):
         K, most = int(told["K"] or 0), int(config["max_num_seqs"])

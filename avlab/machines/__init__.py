@@ -54,16 +54,19 @@ class Machine:
         return self.draft_cached_ms + self.verify_cached_ms > 0
 
     def milliseconds(
-        self, requests: int, depth: int, tokens: int, cached: int = 0
+        self, requests: int, depth: int, tokens: int, cached: int = 0, prefill: int = 0
     ) -> tuple[float, float, float]:
-        """What a step takes: its draft, the target's pass, and the rest. cached: tokens in its requests' caches."""
+        """What a step takes: its draft, the target's pass, and the rest.
+
+        tokens: of the pass, `prefill` prompt tokens among them. cached: tokens in its requests' caches.
+        """
         draft = self._draft[requests][depth]
         verify = self._verify[tokens] if tokens < len(self._verify) else self._verify[-1]
         if cached:
             verify += self.verify_cached_ms * cached
             if depth:
                 draft += self.draft_cached_ms * cached
-        return draft, verify, self.about.step_ms + self.about.request_ms * requests
+        return draft, verify, self.about.step_ms + self.about.row_ms * (tokens - prefill)
 
     def table(self, cached: int = 0) -> CostTable:
         """The table that policies decide by there: as vLLM builds it, costs never falling as sizes grow; where the

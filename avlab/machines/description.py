@@ -71,7 +71,7 @@ class Description(_Part):
     most_requests: int = Field(ge=1, le=100_000)
     most_tokens: int = Field(ge=1, le=LARGEST_SIZE)
     step_ms: Milliseconds = 0.0  # what a step takes besides
-    request_ms: Milliseconds = 0.0  # and for each of its requests that decodes
+    row_ms: Milliseconds = 0.0  # and for each row that is sampled from: newest tokens and admitted drafts
     prefill_tokens: int = Field(2048, ge=1, le=LARGEST_SIZE)
     draft: Drafting | Fit
     verify: VerifySamples | Fit

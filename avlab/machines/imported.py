@@ -97,17 +97,17 @@ def _whole_step(plain: Mapping[str, object]) -> Imported:
 
 
 def rest_line(points: Sequence[tuple[int, float, int]]) -> tuple[float, float]:
-    """What a step takes besides, ms, and what each request adds, from (requests, ms, steps): least squares, weighted by
-    steps, neither below 0."""
+    """What a step takes besides, ms, and what each row adds that is sampled from, by (rows, ms, steps): least squares,
+    weighted by steps, neither below 0."""
     if not points:
         return 0.0, 0.0
     total = sum(steps for *_, steps in points)
-    requests = sum(r * steps for r, _, steps in points) / total
+    rows = sum(r * steps for r, _, steps in points) / total
     mean = sum(ms * steps for _, ms, steps in points) / total
-    spread = sum(steps * (r - requests) ** 2 for r, _, steps in points)
-    slope = sum(steps * (r - requests) * (ms - mean) for r, ms, steps in points) / spread if spread else 0.0
-    slope = min(max(slope, 0.0), mean / requests)
-    return mean - slope * requests, slope
+    spread = sum(steps * (r - rows) ** 2 for r, _, steps in points)
+    slope = sum(steps * (r - rows) * (ms - mean) for r, ms, steps in points) / spread if spread else 0.0
+    slope = min(max(slope, 0.0), mean / rows)
+    return mean - slope * rows, slope
 
 
 DRAFT_IN_STEP = (
@@ -178,7 +178,7 @@ def text_of(
     trust: str = "imported",
     captured: int = 0,
     step_ms: float = 0.0,
-    request_ms: float = 0.0,
+    row_ms: float = 0.0,
     prefill_tokens: int = 2048,
     most_requests: int | None = None,
 ) -> str:
@@ -202,7 +202,7 @@ def text_of(
         "most_requests": most,
         "most_tokens": tokens,
         "step_ms": round(step_ms, MOST_DIGITS),
-        "request_ms": round(request_ms, MOST_DIGITS),
+        "row_ms": round(row_ms, MOST_DIGITS),
         "prefill_tokens": prefill_tokens,
     }.items():
         # a string of JSON is one of TOML where only control characters are escaped

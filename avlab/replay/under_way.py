@@ -157,7 +157,7 @@ class UnderWay:
         self.at[ready] += emitted
         step = Step(
             milliseconds=self.machine.milliseconds(
-                len(ready), depth, offer.other_tokens + int(lengths.sum()), cached
+                len(ready), depth, offer.other_tokens + int(lengths.sum()), cached, prefill
             ),
             decoding=len(ready),
             emitting=offer.emitting,

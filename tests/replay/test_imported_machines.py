@@ -41,8 +41,8 @@ def imported(tmp_path, plain, **settings):
 
 
 def test_the_labs_own_file(tmp_path):
-    _, found = imported(tmp_path, OWN, step_ms=1.5, request_ms=0.1, prefill_tokens=256)
-    assert found.milliseconds(16, 7, 64) == (9.0, 40.0, pytest.approx(1.5 + 1.6))
+    _, found = imported(tmp_path, OWN, step_ms=1.5, row_ms=0.1, prefill_tokens=256)
+    assert found.milliseconds(16, 7, 64, prefill=4) == (9.0, 40.0, pytest.approx(1.5 + 6.0))
     assert found.milliseconds(1, 4, 1)[0] == pytest.approx(1.25)  # between depths 1 and 7
     assert found.about.prefill_tokens == 256 and found.about.most_requests == 16
 
