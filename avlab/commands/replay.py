@@ -10,6 +10,7 @@ from avlab.commands.options import Json
 from avlab.commands.recording import record
 from avlab.commands.replay_ab import ab
 from avlab.commands.replay_frontier import frontier
+from avlab.commands.replay_plan import plan
 from avlab.commands.replay_sweep import sweep
 
 app = typer.Typer(
@@ -25,6 +26,7 @@ app.command("record")(record)
 app.command("frontier")(frontier)
 app.command("ab")(ab)
 app.command("sweep")(sweep)
+app.command("plan")(plan)
 
 
 @app.command()

@@ -81,6 +81,18 @@ def test_a_sweep_is_a_table_of_every_machine_and_trace(trace, tmp_path):
     assert "ends in .csv or .parquet" in str(answer("sweep", str(tmp_path / "own.txt"), *asked[1:]).exception)
 
 
+def test_a_plan_is_text_json_and_flags(trace):
+    asked = ("plan", "--trace", trace, *QUICK)
+    shown = " ".join(answer(*asked).output.split())
+    for word in ("On B300 × 4", "emulated: ", "With 2", "vllm serve MODEL", "Source of the costs"):
+        assert word in shown
+    plain = json.loads(answer(*asked, "--json", "--serve", "vllm serve a/model --port 8001").stdout)
+    assert plain["plan"][0]["first"] == 2 and plain["plan"][-1]["last"] == 64
+    assert all(each["serve"][:5] == ["vllm", "serve", "a/model", "--port", "8001"] for each in plain["vllm"])
+    assert 0 < plain["vllm_one_setting"]["worst"] <= 1
+    assert "names no model" in str(answer(*asked, "--serve", "vllm serve --port 1").exception)
+
+
 def test_the_same_command_gives_the_same_numbers(trace):
     one, two = (answer("frontier", "--trace", trace, *QUICK, "--json").stdout for _ in range(2))
     assert one == two
