@@ -12,7 +12,8 @@ from avlab.commands import terminal
 from avlab.commands.options import Settings, plain_settings, with_settings
 from avlab.config import ConfigError, RunConfig
 from avlab.cost_file import text_of
-from avlab.replay.trace import SETTINGS, About, Trace, TraceError, write_trace
+from avlab.replay.about import About, TraceError
+from avlab.replay.trace import SETTINGS, Trace, write_trace
 from avlab.workloads import Moment, open_workload
 
 if TYPE_CHECKING:

@@ -11,8 +11,9 @@ from avlab.machines import Machine
 from avlab.policies.adaptive import Adaptive, AdaptiveVerification
 from avlab.policies.base import Policy, PolicyContext
 from avlab.policies.wrappers import FullVerification
+from avlab.replay.about import TraceError
 from avlab.replay.serving import Replay
-from avlab.replay.trace import Trace, TraceError
+from avlab.replay.trace import Trace
 from avlab.speculation.estimators import base as estimators
 from avlab.speculation.estimators.base import Estimator
 from avlab.speculation.features import Features

@@ -10,9 +10,10 @@ from avlab.config import Traffic
 from avlab.kinds.base import Kind
 from avlab.machines import Machine, machine
 from avlab.policies.arm import Arm, PolicyError, grammar
+from avlab.replay.about import About
 from avlab.replay.emulation import emulation
 from avlab.replay.server import MOST_REQUESTS
-from avlab.replay.trace import About, Trace
+from avlab.replay.trace import Trace
 from avlab.replay.traces import about_named, trace_named
 from avlab.replay.workload import open_texts
 from avlab.workloads import Workload

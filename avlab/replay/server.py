@@ -14,7 +14,8 @@ import numpy as np
 from avlab.machines import Machine
 from avlab.policies.arm import Arm
 from avlab.policies.base import Policy, PolicyContext, make_policy
-from avlab.replay.trace import Trace, TraceError
+from avlab.replay.about import TraceError
+from avlab.replay.trace import Trace
 from avlab.replay.under_way import Decoding, Step, UnderWay
 from avlab.speculation.costs import CostTable
 from avlab.speculation.estimators.base import REFIT_INTERVAL

@@ -6,8 +6,9 @@ import numpy as np
 
 from avlab.machines import Machine
 from avlab.policies.base import Policy
+from avlab.replay.about import TraceError
 from avlab.replay.texts import TextOrder
-from avlab.replay.trace import Trace, TraceError
+from avlab.replay.trace import Trace
 from avlab.replay.under_way import Decoding, Step, UnderWay
 
 

@@ -10,45 +10,21 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from avlab.errors import not_written
-from avlab.speculation.sampling import Sampling
+from avlab.replay.about import VERSION, About, TraceError
+from avlab.replay.declared import WHOLE, check_columns, described
 
 Taken = TypeVar("Taken")
 
-VERSION = 1
 LARGEST_FILE = 1_000_000_000  # bytes
-MOST_ANCHORS = 20_000_000
-MOST_K = 64
 MOST_TOKENS = 1_000_000  # of a prompt or an output
 SETTINGS = ("temperature", "top_p", "top_k")
-
-
-class TraceError(ValueError):
-    """A trace that cannot be read or served. The message is one sentence."""
-
-
-@dataclass(frozen=True, slots=True)
-class About:
-    """Where a trace is from. features: names of the F features recorded, as in `speculation.features`."""
-
-    K: int
-    features: tuple[str, ...]
-    target: str
-    drafter: str
-    seed: int
-    temperature: float
-    top_p: float
-    top_k: int
-
-    def sampling(self) -> str:
-        """The sampling in words: "greedy", or "temperature 0.6, top-p 0.95"."""
-        return Sampling(self.temperature, self.top_k, self.top_p).words()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,7 +35,8 @@ class Trace:
     first [T]: a text's first anchor; it has output_tokens - 1. accepted [A]: slots that follow the text. features
     [A, K, F] float32. acceptance [A, K]: the true chance of a slot given its drafted prefix, sum of min(p, q); nan
     where it was not asked for. behind [A, K, K, F]: row a holds the features of a draft that follows the text for a
-    slots and then knows it no more. None where drafts do not depend on draws.
+    slots and then knows it no more; where the draft follows the text for fewer, any. None where drafts do not depend on
+    draws.
     """
 
     about: About
@@ -134,12 +111,11 @@ def _read(path: Path, take: Callable[[pq.ParquetFile, About], Taken]) -> Taken:
     try:
         if path.stat().st_size > LARGEST_FILE:
             raise TraceError(f"{path} holds more than {LARGEST_FILE:,} bytes: record fewer texts.")
-        file = pq.ParquetFile(path)
-        about = _about(path, file.schema_arrow.metadata or {})
-        if not 0 < file.metadata.num_rows <= MOST_ANCHORS:
-            raise TraceError(
-                f"{path} holds {file.metadata.num_rows:,} anchors; a trace has 1 to {MOST_ANCHORS:,}."
-            )
+        file = pq.ParquetFile(
+            path, thrift_string_size_limit=10_000_000, thrift_container_size_limit=1_000_000
+        )
+        about = described(path, file.schema_arrow.metadata or {})
+        check_columns(path, file, about)
         return take(file, about)
     except OSError as error:
         raise TraceError(f"The trace {path} cannot be read: {error.strerror or error}.") from None
@@ -149,20 +125,11 @@ def _read(path: Path, take: Callable[[pq.ParquetFile, About], Taken]) -> Taken:
         raise TraceError(f"{path} is not a trace, or is damaged ({str(error).splitlines()[0]}).") from None
 
 
-def _about(path: Path, metadata: dict[bytes, bytes]) -> About:
-    plain: dict[str, Any] = json.loads(metadata[b"avlab"])
-    if plain.pop("version") != VERSION:
-        raise TraceError(f"{path} is a trace of another version: record it again.")
-    about = About(**{**plain, "features": tuple(map(str, plain["features"]))})
-    if not (0 < about.K <= MOST_K and 0 < len(about.features) <= 64):
-        raise TraceError(f"{path} says K = {about.K} and {len(about.features)} features: that is no draft.")
-    return about
-
-
 def _checked(path: Path, about: About, table: pa.Table) -> Trace:
     K, F, A = about.K, len(about.features), table.num_rows
-    names = ("text", "position", "accepted", "prompt_tokens", "limit")
-    text, position, accepted, prompt, limit = (table[name].to_numpy().astype(np.int64) for name in names)
+    if holes := [name for name in (*WHOLE, "kind") if table[name].null_count]:
+        raise TraceError(f"{path} has holes in the column {holes[0]}.")
+    text, position, accepted, prompt, limit = (table[name].to_numpy().astype(np.int64) for name in WHOLE)
     begins = np.flatnonzero(np.diff(text, prepend=-1))
     ends = np.append(begins[1:], A)
     if not (
@@ -178,14 +145,18 @@ def _checked(path: Path, about: About, table: pa.Table) -> Trace:
         raise TraceError(f"{path} has texts that are longer than their limit.")
     features = _rows(path, table, "features", K * F).reshape(A, K, F)
     acceptance = _rows(path, table, "acceptance", K)
-    known = acceptance[np.isfinite(acceptance)]
-    if np.isinf(features).any() or ((known < 0) | (known > 1.0001)).any():
+    if (
+        np.isinf(features).any()
+        or (~np.isnan(acceptance) & ~((acceptance >= 0) & (acceptance <= 1.0001))).any()
+    ):
         raise TraceError(f"{path} holds features or chances that cannot be.")
     behind = None
     if "behind" in table.column_names:
-        behind = np.repeat(features[:, None], K, axis=1)
-        below = _below(K)
-        behind[:, *below] = _rows(path, table, "behind", len(below[0]) * F).reshape(A, -1, F)
+        behind, below = np.repeat(features[:, None], K, axis=1), _below(K)
+        own = _rows(path, table, "behind", len(below[0]) * F).reshape(A, -1, F)
+        if np.isinf(own).any():
+            raise TraceError(f"{path} holds features or chances that cannot be.")
+        behind[:, *below] = np.where(np.isnan(own), behind[:, *below], own)
     return Trace(
         about=about,
         kind=np.array(table["kind"].take(begins).to_pylist(), dtype=object),

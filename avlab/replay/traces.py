@@ -3,7 +3,8 @@
 from functools import lru_cache
 from pathlib import Path
 
-from avlab.replay.trace import About, Trace, TraceError, read_about, read_trace
+from avlab.replay.about import About, TraceError
+from avlab.replay.trace import Trace, read_about, read_trace
 
 FOLDER = Path(__file__).parent / "recorded"
 

@@ -12,8 +12,8 @@ from avlab.engine.report import Slots, StepReport
 from avlab.engine.request import Finished, Request, RequestError, Sequence
 from avlab.policies.arm import Arm
 from avlab.policies.base import Policy
+from avlab.replay.about import TraceError
 from avlab.replay.server import Ended, ReplayServer, Served, ServedStep
-from avlab.replay.trace import TraceError
 from avlab.workers.run_clock import EmulatedClock
 
 

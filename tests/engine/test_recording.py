@@ -12,7 +12,7 @@ from avlab.engine.recording.recorder import Recorder
 from avlab.engine.recording.texts import Text
 from avlab.engine.request import Request
 from avlab.engine.target import Target
-from avlab.replay.trace import About
+from avlab.replay.about import About
 from avlab.speculation.coupling import follow_probability
 
 LIMIT, K = 40, 4

@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 from avlab.commands.cli import app
 from avlab.experiments import cost_drift, estimator_learning, estimator_losses, estimator_scores
 from avlab.machines import machine
-from avlab.replay.trace import TraceError, write_trace
+from avlab.replay.about import TraceError
+from avlab.replay.trace import write_trace
 from avlab.speculation.features import probability
 
 B300 = machine("b300-deepseek-v4-flash-tp4", 3)

@@ -7,8 +7,8 @@ from traces import made_up
 from avlab.machines import machine
 from avlab.policies.arm import Arm
 from avlab.policies.base import PolicyContext, make_policy
+from avlab.replay.about import TraceError
 from avlab.replay.serving import Replay
-from avlab.replay.trace import TraceError
 
 B300 = "b300-deepseek-v4-flash-tp4"
 

@@ -8,8 +8,8 @@ from traces import made_up
 
 from avlab.machines import machine
 from avlab.policies.arm import Arm, PolicyError
+from avlab.replay.about import TraceError
 from avlab.replay.server import ReplayServer
-from avlab.replay.trace import TraceError
 
 B300 = "b300-deepseek-v4-flash-tp4"
 

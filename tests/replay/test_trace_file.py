@@ -8,7 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 from traces import made_up
 
-from avlab.replay.trace import Trace, TraceError, read_trace, write_trace
+from avlab.replay.about import TraceError
+from avlab.replay.trace import Trace, read_trace, write_trace
 from avlab.replay.traces import known, trace_named
 
 
@@ -56,6 +57,40 @@ WRONG = {
     "no prompt": {"prompt_tokens": lambda c: pa.array(np.zeros(len(c), np.int32))},
     "a limit below the text": {"limit": lambda c: pa.array(np.ones(len(c), np.int32))},
     "text for numbers": {"accepted": lambda c: pa.array(["x"] * len(c))},
+    "an endless chance": {
+        "acceptance": lambda c: pa.FixedSizeListArray.from_arrays(
+            pa.array(np.full(3 * len(c), np.inf, np.float16)), 3
+        )
+    },
+    "endless features": {
+        "features": lambda c: pa.FixedSizeListArray.from_arrays(
+            pa.array(np.full(3 * len(c), -np.inf, np.float16)), 3
+        )
+    },
+    "endless features behind": {
+        "behind": lambda c: pa.FixedSizeListArray.from_arrays(
+            pa.array(np.full(3 * len(c), np.inf, np.float16)), 3
+        )
+    },
+    "features in lists of any length": {"features": lambda c: pa.array([[1.0]] * len(c))},
+    "features in lists of lists": {"features": lambda c: pa.array([[[1.0]]] * len(c))},
+    "a kind of numbers": {"kind": lambda c: pa.array(np.zeros(len(c)))},
+    "a kind that is a record": {"kind": lambda c: pa.array([{"a": 1}] * len(c))},
+    "fractions for whole numbers": {"limit": lambda c: pa.array(np.full(len(c), 64.5))},
+    "holes": {"limit": lambda c: pa.array([None] * len(c), pa.int32())},
+    "a text before the first": {"text": lambda c: pa.array(c.to_numpy() - 1)},
+    "a kind as long as a book": {"kind": lambda c: pa.array(["x" * 2_000_000] * len(c)).dictionary_encode()},
+    "K in words": {"about": {"K": "three"}},
+    "K that is true": {"about": {"K": True}},
+    "an endless temperature": {"about": {"temperature": float("inf")}},
+    "no temperature": {"about": {"temperature": float("nan")}},
+    "no features": {"about": {"features": []}},
+    "a feature twice": {"about": {"features": ["max_log_odds", "max_log_odds"]}},
+    "features that are one word": {"about": {"features": "max_log_odds"}},
+    "a target with control characters": {"about": {"target": "\x1b[31m"}},
+    "a target as long as a book": {"about": {"target": "x" * 1000}},
+    "an origin that there is not": {"about": {"origin": "found"}},
+    "a field that there is not": {"about": {"owner": "me"}},
     "chances above one": {
         "acceptance": lambda c: pa.FixedSizeListArray.from_arrays(
             pa.array(np.full(3 * len(c), 2, np.float16)), 3
@@ -108,3 +143,51 @@ def test_the_shipped_traces_are_whole_and_small():
         assert (trace.accepted > 0).mean() == pytest.approx(first, abs=4 * 0.5 / np.sqrt(trace.anchors))
     with pytest.raises(TraceError, match="known are"):
         trace_named("nothing")
+
+
+def rewritten(tmp_path, change):
+    path = tmp_path / "trace.parquet"
+    write_trace(made_up(), path)
+    pq.write_table(change(pq.read_table(path)), path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda t: t.append_column("text", t["text"]), "has the column 'text' twice"),
+        (lambda t: t.append_column("more", t["text"]), "which no trace has"),
+        (lambda t: t.replace_schema_metadata({}), "has no key avlab"),
+        (lambda t: t.replace_schema_metadata({"avlab": "[" * 50_000}), "something else than JSON"),
+        (lambda t: t.replace_schema_metadata({"avlab": "[1]"}), "does not say its version"),
+        (lambda t: t.replace_schema_metadata({"avlab": '{"version": 1}'}), "does not say its K"),
+        (lambda t: t.replace_schema_metadata({"avlab": " " * 200_000}), "at most 100,000"),
+        (lambda t: t.slice(0, 0), "holds 0 anchors"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_named(tmp_path, change, sentence):
+    with pytest.raises(TraceError) as refused:
+        read_trace(rewritten(tmp_path, change))
+    assert sentence in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_a_small_file_cannot_take_much_memory(tmp_path):
+    """Ten million anchors of nothing fit in few bytes: they are refused by what is declared, before they are read."""
+    rows, K = 10_000_000, 10
+    path = rewritten(tmp_path, lambda t: t.slice(0, 1))
+    about = json.loads(pq.read_schema(path).metadata[b"avlab"]) | {"K": K}
+    nothing = pa.array(np.zeros(rows, np.int8))
+    columns = dict.fromkeys(("text", "position", "accepted", "prompt_tokens", "limit"), nothing)
+    columns["kind"] = pa.DictionaryArray.from_arrays(nothing, ["x"])
+    flat = pa.array(np.zeros(K * rows, np.float16))
+    columns |= {name: pa.FixedSizeListArray.from_arrays(flat, K) for name in ("features", "acceptance")}
+    table = pa.table(columns).replace_schema_metadata({"avlab": json.dumps(about | {"K": K})})
+    table = table.append_column(
+        "behind", pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(45 * rows, np.float16)), 45)
+    )
+    pq.write_table(table, path, compression="zstd")
+    assert path.stat().st_size < 2_000_000
+    before = pa.total_allocated_bytes()
+    with pytest.raises(TraceError, match="GB of memory"):
+        read_trace(path)
+    assert pa.total_allocated_bytes() - before < 10_000_000

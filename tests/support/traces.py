@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from avlab.replay.trace import About, Trace
+from avlab.replay.about import About
+from avlab.replay.trace import Trace
 
 
 def made_up(texts=6, K=3, seed=0, behind=True, tokens=(5, 40), chance=0.6):

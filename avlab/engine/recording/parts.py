@@ -8,7 +8,8 @@ import numpy as np
 
 from avlab.engine.recording.recorder import Recorded
 from avlab.engine.recording.texts import Text
-from avlab.replay.trace import About, Trace
+from avlab.replay.about import About
+from avlab.replay.trace import Trace
 
 TYPES = {"accepted": np.int8, "features": np.float16, "acceptance": np.float16, "behind": np.float16}
 

@@ -18,7 +18,8 @@ from avlab.engine.recording.recorder import Recorder
 from avlab.engine.recording.texts import Text, written
 from avlab.engine.request import Request
 from avlab.errors import not_written
-from avlab.replay.trace import About, Trace, TraceError
+from avlab.replay.about import About, TraceError
+from avlab.replay.trace import Trace
 
 TEXTS = 32  # of a part
 
