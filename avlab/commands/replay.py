@@ -11,6 +11,7 @@ from avlab.commands.recording import record
 from avlab.commands.replay_ab import ab
 from avlab.commands.replay_frontier import frontier
 from avlab.commands.replay_plan import plan
+from avlab.commands.replay_rules import compare_rules
 from avlab.commands.replay_sweep import sweep
 
 app = typer.Typer(
@@ -27,6 +28,7 @@ app.command("frontier")(frontier)
 app.command("ab")(ab)
 app.command("sweep")(sweep)
 app.command("plan")(plan)
+app.command("rules")(compare_rules)
 
 
 @app.command()

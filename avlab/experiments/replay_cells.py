@@ -17,6 +17,7 @@ from avlab.policies.arm import Arm, unlabelled
 from avlab.policies.base import Policy, PolicyContext, make_policy
 from avlab.replay.serving import Replay
 from avlab.replay.trace import Trace
+from avlab.replay.under_way import Step
 
 REPEATS = 10  # blocks
 LEAST_TEXTS = 14  # of a block: with ten blocks, as many as a trace that ships has
@@ -88,12 +89,24 @@ FIELDS = tuple(field.name for field in fields(Block))
 class Serving:
     """A cell being replayed: each call of `more` serves further blocks. An adaptive arm goes on learning throughout."""
 
-    def __init__(self, trace: Trace, machine: Machine, arm: str, load: int, seed: int = 0):
-        """arm: a label. Raises PolicyError for an arm that the trace cannot serve, TraceError for a load that the
-        machine cannot."""
+    def __init__(
+        self,
+        trace: Trace,
+        machine: Machine,
+        arm: str,
+        load: int,
+        seed: int = 0,
+        policy: Policy | None = None,
+        ahead: np.ndarray | None = None,
+    ):
+        """arm: a label. policy: serves in place of the arm's own. ahead [A, K]: what it is told, before the draft, in
+        place of the estimates of the step before; only for limits that no arm can reach.
+
+        Raises PolicyError for an arm that the trace cannot serve, TraceError for a load that the machine cannot.
+        """
         self.arm, self.load = arm, load
         self._trace, self._machine, self._seed = trace, machine, seed
-        self._policy = policy_of(trace, machine, arm, load)
+        self._policy, self._ahead = policy or policy_of(trace, machine, arm, load), ahead
         self._texts = max(LEAST_TEXTS, TEXTS_A_REQUEST * load)
         self._blocks: list[Block] = []
         Replay(trace, machine, self._policy, load)  # refuses what cannot be served before anything is
@@ -108,10 +121,16 @@ class Serving:
         if not self._blocks and self._policy.arm.learns:
             replay = Replay(self._trace, self._machine, self._policy, self.load, self._seed)
             for _ in range(LEARN):
-                replay.step()
+                self._step(replay)
         for _ in range(blocks):
             self._blocks.append(self._block(len(self._blocks)))
         return self.cell
+
+    def _step(self, replay: Replay) -> Step:
+        if self._ahead is not None:
+            rows = replay.under_way
+            rows.earlier[:] = self._ahead[self._trace.first[rows.text] + rows.at]
+        return replay.step()
 
     def _block(self, number: int) -> Block:
         """Requests begin spread evenly over their texts; they lose that spread, as a lasting load has none, before
@@ -122,10 +141,10 @@ class Serving:
         replay = Replay(self._trace, self._machine, self._policy, self.load, self._seed + 1 + number, texts)
         mean, served = float(self._trace.output_tokens.mean()), 0
         while served < self.load * mean:
-            served += replay.step().tokens
+            served += self._step(replay).tokens
         sums = np.zeros(len(FIELDS))
         while sums[0] < self._texts * mean:
-            step = replay.step()
+            step = self._step(replay)
             sums += (
                 step.tokens, sum(step.milliseconds), 1, step.emitting, step.decoding, step.admitted, step.accepted,
                 step.depth,

@@ -66,6 +66,10 @@ class StoppingVerification(AdaptiveVerification):
             0 if self.arm.depth else self.K,
         )
 
+    def count(self, best: np.ndarray, planned: Plan, other_tokens: int) -> int:
+        """How many of this step's drafts to verify; best [N]: their survivals, best first."""
+        return stop(best, planned, self.deciding.verify, other_tokens)
+
     def admit(self, decision: Decision, estimates: Estimates | None, offer: Offer) -> Admission:
         assert self.plan is not None  # `decide` came before
         ranked, tokens = np.zeros(len(offer.scheduled), dtype=np.int64), float(offer.emitting)
@@ -73,7 +77,7 @@ class StoppingVerification(AdaptiveVerification):
             survivals = estimates.survival[:, : decision.depth]
             scheduled = np.minimum(offer.scheduled, decision.depth)
             best = np.sort(survivals[np.arange(decision.depth) < scheduled[:, None]])[::-1]
-            budget = stop(best, self.plan, self.deciding.verify, offer.other_tokens)
+            budget = self.count(best, self.plan, offer.other_tokens)
             ranked, tokens = allocate(survivals, scheduled, budget), tokens + float(best[:budget].sum())
         admitted = np.where(decision.explored, offer.scheduled, ranked)
         plain, whole = (offer.other_tokens + int(lengths.sum()) for lengths in (ranked, admitted))

@@ -73,6 +73,28 @@ def plan(
     return Plan(shallowest + chosen, rate, curves[chosen])
 
 
+def worths(
+    survivals: np.ndarray,
+    position: np.ndarray,
+    K: int,
+    draft_cost: np.ndarray,
+    verify_cost: np.ndarray,
+    other_tokens: int,
+    rate: float,
+) -> np.ndarray:
+    """Most tokens less milliseconds at a rate by depth 0..K, [K + 1], where this step's survivals are known before.
+
+    survivals, position [N]: of its slots. Costs as in `plan`.
+    """
+    order, found = np.argsort(-survivals), np.empty(K + 1)
+    best, where = survivals[order], position[order]
+    for depth in range(K + 1):
+        tokens = np.concatenate([[0.0], np.cumsum(best[where < depth])])
+        costs = verify_cost[other_tokens : other_tokens + len(tokens)]
+        found[depth] = (tokens[: len(costs)] - rate * costs).max() - rate * draft_cost[depth]
+    return found
+
+
 def stop(best: np.ndarray, planned: Plan, verify_cost: np.ndarray, other_tokens: int) -> int:
     """How many of this step's drafts to verify. best [N]: their survivals, best first."""
     costs = verify_cost[other_tokens : other_tokens + len(best) + 1]
