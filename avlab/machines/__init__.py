@@ -83,13 +83,13 @@ class Machine:
     def executed(self, cached: int = 0) -> CostTable:
         """What steps take there, all of it, also where a larger pass costs less: what measuring them would tell.
 
-        cached: tokens in the caches of a step's requests. Cached tokens of a draft count where one is made.
+        cached: tokens in the caches of a step's requests. Every token of a pass counts as a row that is sampled from;
+        a prompt's are not, which shifts a step's cost, and no choice between its budgets.
         """
-        draft = (
-            self.draft + (self.about.step_ms + self.about.request_ms * np.arange(len(self.draft)))[:, None]
-        )
+        draft = self.draft.copy()
         draft[:, 1:] += self.draft_cached_ms * cached
-        return CostTable(draft, self.verify + self.verify_cached_ms * cached)
+        besides = self.about.step_ms + self.about.row_ms * np.arange(len(self.verify))
+        return CostTable(draft, self.verify + self.verify_cached_ms * cached + besides)
 
 
 def own_folder() -> Path:

@@ -89,3 +89,15 @@ def test_names_and_sizes_that_cannot_be(tmp_path):
     huge.write_text("a = 1\n" * 500_000)
     with pytest.raises(MachineError, match="small"):
         machine(str(huge), 7)
+
+
+@pytest.mark.parametrize("name", known())
+def test_what_steps_take_there_is_what_the_clock_says(name):
+    """`executed`, by which +depth and +stop decide, against the clock: draft, pass and the rest, with cached tokens."""
+    emulated = machine(name, 7)
+    costs, rng = emulated.executed(3000), np.random.default_rng(0)
+    for _ in range(50):
+        requests, depth = int(rng.integers(1, emulated.about.most_requests + 1)), int(rng.integers(0, 8))
+        tokens = min(requests * int(rng.integers(1, 9)), emulated.about.most_tokens)
+        told = sum(emulated.milliseconds(requests, depth, tokens, 3000))
+        assert costs.step(requests, depth, tokens) == pytest.approx(told)
