@@ -10,6 +10,7 @@ from avlab.speculation.regression import COLD_START_INTERCEPT, COLD_START_SLOPE,
 
 PRIOR = 1.0  # precision of the prior at the cold start, for slope and intercepts alike: weak
 MOST_STEPS = 12
+MOST_SEPARATE_STEPS = 3  # a refit goes on where the last one ended
 STEEPEST = 4.0  # of a slope; the largest published is 0.83
 STILL = 1e-6
 
@@ -74,7 +75,7 @@ def separate_slopes(
 
     slopes, intercepts = start
     now = worth(slopes, intercepts)
-    for _ in range(MOST_STEPS):
+    for _ in range(MOST_SEPARATE_STEPS):
         p = probability(slopes[:, None] * CENTRES + intercepts[:, None])
         curvature, residual = seen * p * (1.0 - p), accepted - seen * p
         a, b, c = (
@@ -87,7 +88,7 @@ def separate_slopes(
         whole = a * c - b * b
         step, shift = (c * g - b * h) / whole, (a * h - b * g) / whole
         share, before = np.ones(len(slopes)), now
-        for _ in range(8):
+        for _ in range(4):
             new, found = np.clip(slopes + share * step, 0.0, STEEPEST), intercepts + share * shift
             then = worth(new, found)
             if (then <= now).all():

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from avlab.speculation.features import probability
 from avlab.speculation.regression import DAMPING, RIDGE
 
 FADE = 0.7  # of the older sums at each refit; chosen on the shipped traces
@@ -24,6 +23,7 @@ class FadingRegression:
         D, N = len(self.slopes), len(self.intercepts)
         self.A, self.B, self.C = np.zeros((D, D)), np.zeros((D, N)), np.zeros(N)
         self.G, self.H, self.n = np.zeros(D), np.zeros(N), np.zeros(N)
+        self._rows = N * np.arange(D + 3)
 
     def predict(self, features: np.ndarray, where: np.ndarray | slice = slice(None)) -> np.ndarray:
         """Log-odds of slots: features [..., D], where: the intercept of each -> [...]."""
@@ -31,16 +31,19 @@ class FadingRegression:
 
     def add(self, features: np.ndarray, estimate: np.ndarray, label: np.ndarray, where: np.ndarray) -> None:
         """Labelled slots [S]: features [S, D], the estimates that were in force, labels, intercepts' numbers."""
-        N = len(self.intercepts)
+        N, D = len(self.intercepts), len(self.slopes)
         curvature, residual = estimate * (1.0 - estimate), label - estimate
-        weighted = features * curvature[:, None]
-        self.A += features.T @ weighted
+        rows = np.empty((D + 3, len(label)))
+        weighted = np.multiply(features.T, curvature, out=rows[:D])  # [D, S]
+        rows[D], rows[D + 1], rows[D + 2] = curvature, residual, 1.0
+        self.A += weighted @ features
         self.G += residual @ features
-        for d in range(len(self.slopes)):
-            self.B[d] += np.bincount(where, weighted[:, d], N)
-        self.C += np.bincount(where, curvature, N)
-        self.H += np.bincount(where, residual, N)
-        self.n += np.bincount(where, minlength=N)
+        cells = where + self._rows[:, None]
+        sums = np.bincount(cells.ravel(), rows.ravel(), len(rows) * N).reshape(-1, N)  # of all rows at once
+        self.B += sums[:D]
+        self.C += sums[D]
+        self.H += sums[D + 1]
+        self.n += sums[D + 2]
 
     def refit(self, fade: float = FADE) -> None:
         """One damped Newton step, cut; then the sums are carried to the new coefficients, and fade."""
@@ -57,7 +60,3 @@ class FadingRegression:
         self.H = self.H - step @ self.B - self.C * shift
         for sums in (self.A, self.B, self.C, self.G, self.H, self.n):
             sums *= fade
-
-    def estimate(self, features: np.ndarray, where: np.ndarray | slice = slice(None)) -> np.ndarray:
-        """As `predict`, as probabilities."""
-        return probability(self.predict(features, where))

@@ -5,6 +5,7 @@ others. vLLM's pull request #57533 leaves their labels out; here they teach the 
 they are estimated too. A class is what `Features.classes` names, and is known before any draft.
 """
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -30,6 +31,8 @@ class ClassesEstimator(Estimator):
     def __init__(self, K: int, interval: int = REFIT_INTERVAL):
         self.K, self.interval, self.steps = K, interval, 0
         self.numbers: dict[str, int] = {}
+        self._positions = np.arange(K)
+        self._last: tuple[Sequence[str] | np.ndarray | None, np.ndarray] = None, self._positions
         self.labels = np.zeros(MOST)  # so far, by class
         self.fit = FadingRegression(np.array([COLD_START_SLOPE]), np.full(MOST * K, COLD_START_INTERCEPT))
 
@@ -57,13 +60,14 @@ class ClassesEstimator(Estimator):
         return None
 
     def _where(self, features: Features) -> np.ndarray:
-        """The intercept of each slot, [B, K]."""
-        B = len(features.values)
-        if features.classes is None:
-            number = np.zeros(B, dtype=np.intp)
-        else:
-            number = np.array([self._number(each) for each in features.classes], dtype=np.intp)
-        return number[:, None] * self.K + np.arange(self.K)
+        """The intercept of each slot, [B, K]; found once for the drafts of a step."""
+        classes = features.classes
+        if classes is None:
+            return np.broadcast_to(self._positions, features.values.shape[:2])
+        if classes is not self._last[0]:
+            number = np.array([self._number(each) for each in classes], dtype=np.intp)
+            self._last = classes, number[:, None] * self.K + self._positions
+        return self._last[1]
 
     def _number(self, name: str) -> int:
         if name not in self.numbers:
