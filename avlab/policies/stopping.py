@@ -6,12 +6,11 @@ import numpy as np
 
 from avlab.policies.adaptive import Adaptive, AdaptiveVerification
 from avlab.policies.base import Admission, PolicyContext
-from avlab.speculation.allocation import allocate
 from avlab.speculation.budget import survival
 from avlab.speculation.decision import FORGOTTEN, Decision, Offer, running_mean
 from avlab.speculation.estimates import Estimates
 from avlab.speculation.recent_rows import RecentRows
-from avlab.speculation.stopping import Plan, plan, stop
+from avlab.speculation.stopping import Plan, plan, ranking, stop
 
 ROWS = 128  # recent drafts that a plan looks at, at the least; chosen on the shipped traces, as is the next
 EVERY = 8  # steps that a plan holds while the load stays the same
@@ -72,21 +71,25 @@ class StoppingVerification(AdaptiveVerification):
 
     def admit(self, decision: Decision, estimates: Estimates | None, offer: Offer) -> Admission:
         assert self.plan is not None  # `decide` came before
-        ranked, tokens = np.zeros(len(offer.scheduled), dtype=np.int64), float(offer.emitting)
+        B = len(offer.scheduled)
+        ranked, tokens = np.zeros(B, dtype=np.int64), float(offer.emitting)
         if estimates is not None and decision.depth:
-            survivals = estimates.survival[:, : decision.depth]
             scheduled = np.minimum(offer.scheduled, decision.depth)
-            best = np.sort(survivals[np.arange(decision.depth) < scheduled[:, None]])[::-1]
+            best, whose = ranking(estimates.survival[:, : decision.depth], scheduled)
             budget = self.count(best, self.plan, offer.other_tokens)
-            ranked, tokens = allocate(survivals, scheduled, budget), tokens + float(best[:budget].sum())
+            ranked, tokens = np.bincount(whose[:budget], minlength=B), tokens + float(best[:budget].sum())
+        plain = offer.other_tokens + int(ranked.sum())
+        milliseconds = self.deciding.step(offer.requests, decision.depth, plain)
+        if not decision.explored.any():
+            return Admission(ranked, plain - offer.other_tokens, 0, 0.0, tokens, milliseconds)
         admitted = np.where(decision.explored, offer.scheduled, ranked)
-        plain, whole = (offer.other_tokens + int(lengths.sum()) for lengths in (ranked, admitted))
-        milliseconds = self.deciding.step(offer.requests, decision.drafted, whole)
+        whole = offer.other_tokens + int(admitted.sum())
+        explored_ms = self.deciding.step(offer.requests, decision.drafted, whole) - milliseconds
         return Admission(
             admitted=admitted,
             budget=plain - offer.other_tokens,
             explored=whole - plain,
-            explored_ms=milliseconds - self.deciding.step(offer.requests, decision.depth, plain),
+            explored_ms=explored_ms,
             expected_tokens=tokens,
-            expected_ms=milliseconds,
+            expected_ms=milliseconds + explored_ms,
         )

@@ -98,24 +98,33 @@ def worths(
 def stop(best: np.ndarray, planned: Plan, verify_cost: np.ndarray, other_tokens: int) -> int:
     """How many of this step's drafts to verify. best [N]: their survivals, best first."""
     costs = verify_cost[other_tokens : other_tokens + len(best) + 1]
-    best = best[: max(len(costs) - 1, 0)]
-    if not len(best):
-        return 0
-    price = planned.rate * costs
-    pays = best > np.diff(price)
-    count, curve = 0, planned.curve[: len(best)]
-    if len(curve) < len(best):
-        curve = np.concatenate([curve, np.zeros(len(best) - len(curve))])
-    while True:
-        refused = int(pays[count:].argmin())
-        if pays[count + refused]:
-            return len(best)  # all that is left pays by itself
-        count += refused
-        expected = np.minimum(curve[count:], best[count])  # of the slots from here on
-        expected[0] = best[count]
-        ahead = price[count + 1 :] - price[count]
-        if (np.cumsum(expected) - ahead).max() <= 0:
-            return count
-        count += 1
-        if count == len(best):
-            return count
+    n = max(len(costs) - 1, 0)
+    best, price = best[:n], planned.rate * costs
+    at = np.flatnonzero(best <= price[1:] - price[:-1])  # slots that do not pay by themselves
+    if not len(at):
+        return n
+    curve = np.zeros(n)
+    curve[: len(planned.curve)] = planned.curve[:n]
+    total = np.concatenate([[0.0], np.cumsum(curve)])
+    furthest = np.maximum.accumulate((total - price)[::-1])[::-1]  # best worth with so many slots, or more
+    mine = best[at]
+    # as many slots as are planned to be better than this one count as much as it; those behind as planned
+    level = np.maximum(at + 1, np.searchsorted(-curve, -mine))
+    beyond = mine * (level - at) - total[level] + price[at] + furthest[level]
+    for slot in np.flatnonzero(beyond <= 0):
+        first, last = at[slot], level[slot]
+        within = mine[slot] * np.arange(1, last - first + 1) - price[first + 1 : last + 1] + price[first]
+        if within.max() <= 0:
+            return int(first)
+    return n
+
+
+def ranking(survival: np.ndarray, scheduled: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Survivals of the slots that exist, best first, and whose they are, [N] each, in the order of `allocate`."""
+    B, K = survival.shape
+    exists = np.arange(K)[:, None] < scheduled
+    badness = np.where(exists & (survival == survival).T, -survival.T, np.inf).ravel()
+    order = np.argsort(badness, kind="stable")
+    best = -badness[order]
+    count = int(np.searchsorted(-best, np.inf))
+    return best[:count], order[:count] % B

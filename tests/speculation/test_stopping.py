@@ -11,13 +11,14 @@ from avlab.policies.arm import Arm
 from avlab.policies.base import PolicyContext, make_policy
 from avlab.policies.stopping import EVERY, ROWS
 from avlab.policies.wrappers import Frozen
+from avlab.speculation.allocation import allocate
 from avlab.speculation.budget import choose_depth_and_budget
 from avlab.speculation.costs import CostTable
 from avlab.speculation.decision import Offer
 from avlab.speculation.estimates import Estimates
 from avlab.speculation.features import Features
 from avlab.speculation.recent_rows import RecentRows
-from avlab.speculation.stopping import Plan, plan, stop
+from avlab.speculation.stopping import Plan, plan, ranking, stop
 
 
 def offer(B, K, earlier=None, other=None):
@@ -220,3 +221,19 @@ def test_a_window_that_does_not_teach_leaves_the_rows_alone():
     policy.decide(offer(2, 2, np.full((2, 2), 0.4)))
     Frozen(policy).decide(offer(2, 2, np.full((2, 2), 0.9)))
     assert set(policy.rows.take(8).ravel()) == {0.4}
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_ranking_is_that_of_the_allocation(seed):
+    """Ties by depth, then by request; slots that are not offered or have no estimate are left out."""
+    rng = np.random.default_rng(seed)
+    survival = rng.choice([0.2, 0.5, 0.9, 1.0], (4, 3)).cumprod(1)
+    survival[0, 1:] = np.nan
+    scheduled = rng.integers(0, 4, 4)
+    best, whose = ranking(survival, scheduled)
+    assert (np.diff(best) <= 0).all() and not np.isnan(best).any()
+    for budget in range(len(best) + 1):
+        assert (
+            np.bincount(whose[:budget], minlength=4).tolist()
+            == allocate(survival, scheduled, budget).tolist()
+        )
