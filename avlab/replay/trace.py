@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +24,14 @@ Taken = TypeVar("Taken")
 
 LARGEST_FILE = 1_000_000_000  # bytes
 MOST_TOKENS = 1_000_000  # of a prompt or an output
+# first bytes of all numbers, then second bytes: a fifth smaller
+SPLIT = {f"{name}.list.element": "BYTE_STREAM_SPLIT" for name in ("features", "acceptance", "behind")}
+PACKING: Any = {
+    "compression": "zstd",
+    "compression_level": 19,
+    "use_dictionary": ["kind"],
+    "column_encoding": SPLIT,
+}
 SETTINGS = ("temperature", "top_p", "top_k")
 
 
@@ -90,7 +98,7 @@ def write_trace(trace: Trace, path: Path) -> None:
     table = pa.table(columns).replace_schema_metadata({"avlab": json.dumps(about)})
     part = path.with_name(f"{path.name}.part")  # so that nothing half written has the file's name
     try:
-        pq.write_table(table, part, compression="zstd", compression_level=12)
+        pq.write_table(table, part, **PACKING)
         part.rename(path)
     except OSError as error:
         part.unlink(missing_ok=True)
