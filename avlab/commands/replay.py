@@ -34,9 +34,9 @@ app.command("rules")(compare_rules)
 @app.command()
 def machines(as_json: Json = False) -> None:
     """List the machines that ship: whose costs they are, from where, and how far to trust them."""
-    from avlab.machines import FOLDER, known, read
+    from avlab.machines import known, path_of, read
 
-    found = {name: read(FOLDER / f"{name}.toml") for name in known()}
+    found = {name: read(path_of(name)) for name in known()}
     if as_json:
         terminal.print_json(
             {name: each.model_dump(mode="json", exclude={"draft", "verify"}) for name, each in found.items()}

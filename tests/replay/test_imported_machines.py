@@ -16,6 +16,7 @@ from avlab.store.errors import NoCosts
 from avlab.store.ids import new_run_id
 from avlab.store.recorder import Recorder
 
+B300 = "b300-deepseek-v4-flash-tp4"
 OWN = {"draft": [[1, 1, 0.5], [1, 7, 2.0], [16, 1, 1.5], [16, 7, 9.0]], "verify": [[1, 10.0], [64, 40.0]]}
 DIAGONAL = {
     "sample_batch_tokens": [8, 16, 64],
@@ -44,6 +45,7 @@ def test_the_labs_own_file(tmp_path):
     _, found = imported(tmp_path, OWN, step_ms=1.5, row_ms=0.1, prefill_tokens=256)
     assert found.milliseconds(16, 7, 64, prefill=4) == (9.0, 40.0, pytest.approx(1.5 + 6.0))
     assert found.milliseconds(1, 4, 1)[0] == pytest.approx(1.25)  # between depths 1 and 7
+    assert found.executed().step(16, 7, 64) == pytest.approx(sum(found.milliseconds(16, 7, 64)))
     assert found.about.prefill_tokens == 256 and found.about.most_requests == 16
 
 
@@ -158,3 +160,15 @@ def test_captured_sizes_show_in_a_table(sizes, table, captured):
     from avlab.store.step_costs import _captured
 
     assert _captured(sizes, table) == captured
+
+
+def test_own_machines_are_listed_and_serve_replays(tmp_path, monkeypatch):
+    monkeypatch.setenv("AVLAB_DATABASE", str(tmp_path / "lab.duckdb"))
+    (tmp_path / "own.json").write_text(json.dumps(OWN))
+    assert avlab("machine", "import", str(tmp_path / "own.json"), "--name", "mine").returncode == 0
+    listed = json.loads(avlab("replay", "machines", "--json").stdout)
+    assert listed["mine"]["trust"] == "imported" and B300 in listed
+    replayed = avlab(
+        "replay", "frontier", "--machine", "mine", "--arms", "none,fixed:2", "--concurrency", "4", "--json"
+    )
+    assert "mine" in json.loads(replayed.stdout)["emulated"]
