@@ -118,6 +118,7 @@ def machine_part(outcomes: list[Outcome]) -> list[str]:
         ["memory", f"{machine.get('memory_gb')} GB"],
         ["device, dtype", f"{machine.get('device')}, {machine.get('dtype')}"],
         ["native operations", "yes" if machine.get("native") else f"no: {machine.get('not_native')}"],
+        ["matrix products", machine.get("products", "unknown")],
         ["threads, spin count", f"{machine.get('threads')}, GOMP_SPINCOUNT={machine.get('spin')}"],
         ["versions", ", ".join(f"{name} {version}" for name, version in machine.get("versions", {}).items())],
         ["code", machine.get("code", "unknown")],

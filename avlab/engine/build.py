@@ -122,6 +122,8 @@ def build(settings: BuildSettings, progress: Progress = lambda text, done, total
             DrafterContext(drafter_folder, target, requests + 1, settings.K, settings.head, settings.features)
         )
     arm, notes = settings.arm, [note] if note else []
+    if target.native and (said := target.native.tiles.note):
+        notes.append(f"{said}; {target.native.products.partition(' (')[0]} serves.")
     if drafter is None and arm.drafts:
         arm = NONE
     K = drafter.K if drafter else 0
@@ -133,7 +135,7 @@ def build(settings: BuildSettings, progress: Progress = lambda text, done, total
     most = serving.batched_tokens(K)
     cache = target.new_cache(requests + 1)  # one for a request served alone
     if settings.costs:
-        costs = read_costs(settings.costs, K, requests, most)
+        costs = read_costs(settings.costs, K, requests, most, target.padded)
     else:
         costs = profile(
             target,

@@ -45,22 +45,35 @@ class Costs:
         path.write_text(text_of(self.draft, self.verify), encoding="utf-8")
 
 
-def make_costs(draft, verify, K: int, most_requests: int, tokens: int, source: str) -> Costs:
+def make_costs(
+    draft,
+    verify,
+    K: int,
+    most_requests: int,
+    tokens: int,
+    source: str,
+    padded: Callable[[int], int] = lambda rows: rows,
+) -> Costs:
     """Tables up to `most_requests` requests and `tokens` tokens from samples.
 
-    Without a drafter (K = 0) drafting costs 0."""
+    Without a drafter (K = 0) drafting costs 0. padded: how many rows a pass of so many computes (`Target.padded`);
+    where that is more, tokens up to the next size cost the same."""
+    most = padded(tokens)
     if K:
-        table = CostTable.convex(draft, verify, most_requests, tokens, K=K)
+        table = CostTable.convex(draft, verify, most_requests, most, K=K)
     else:
-        table = CostTable.convex([(1, 0.0)], verify, most_requests, tokens)
-    return Costs(draft, verify, table, source)
+        table = CostTable.convex([(1, 0.0)], verify, most_requests, most)
+    steps = [padded(n) for n in range(tokens + 1)]
+    return Costs(draft, verify, CostTable(table.draft, table.verify[steps]), source)
 
 
-def read_costs(path: Path, K: int, most_requests: int, tokens: int) -> Costs:
-    """Costs from a cost file. Raises CostError."""
+def read_costs(
+    path: Path, K: int, most_requests: int, tokens: int, padded: Callable[[int], int] = lambda rows: rows
+) -> Costs:
+    """Costs from a cost file; padded: as `make_costs` takes it. Raises CostError."""
     draft, verify = read_samples(path)
     try:
-        return make_costs(draft, verify, K, most_requests, tokens, str(path))
+        return make_costs(draft, verify, K, most_requests, tokens, str(path), padded)
     except ValueError as error:
         raise CostError(f"{path} does not fit this run: {error}.") from None
 
@@ -90,7 +103,8 @@ def profile(
     if drafter:
         for row in range(most_requests):
             drafter.forget(row)  # what a drafter remembers of the timed requests
-    return make_costs(draft, verify, drafter.K if drafter else 0, most_requests, tokens, "profiled")
+    K = drafter.K if drafter else 0
+    return make_costs(draft, verify, K, most_requests, tokens, "profiled", target.padded)
 
 
 def clock_of(device: torch.device) -> Callable[[], float]:

@@ -12,8 +12,8 @@ from torch.nn import functional as F
 
 from avlab.engine.cache import Batch, Group, KVCache
 from avlab.engine.checkpoint import ModelConfig, Weights, read_config, read_weights
-from avlab.engine.linear import ANY_ROWS, Linear
-from avlab.engine.native import HEAD_SIZES, Layers, Native, native_for
+from avlab.engine.linear import Linear
+from avlab.engine.native import ANY_ROWS, HEAD_SIZES, Layers, Native, native_for
 from avlab.engine.sampler import LogitRows
 
 NARROW = 8  # rows a request up to which native attention in float32 beats two batched products (measured)
@@ -241,6 +241,10 @@ class Target:
         whole = self.native and self.layers[0].most_rows >= ANY_ROWS
         self.narrow = ANY_ROWS if whole else NARROW if self.native else 0
         self._known: dict[tuple[KVCache, tuple[int, ...]], list[tuple[int, Stack]]] = {}
+
+    def padded(self, rows: int) -> int:
+        """How many rows a pass of so many computes."""
+        return self.layers[0].qkv.padded(rows)
 
     def new_cache(self, rows: int) -> KVCache:
         c = self.config

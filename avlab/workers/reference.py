@@ -70,7 +70,7 @@ def machine(device: str, dtype: str) -> dict[str, Any]:
     """What a run ran on: processor, memory (GB), device, dtype, native operations or why not, threads, versions."""
     import torch
 
-    from avlab.engine.native import why_not
+    from avlab.engine.native import products, why_not
 
     return {
         "processor": processor(),
@@ -81,6 +81,7 @@ def machine(device: str, dtype: str) -> dict[str, Any]:
         "dtype": dtype,
         "native": not (reason := why_not(getattr(torch, dtype, None), torch.device(device))),
         "not_native": reason,
+        "products": products(getattr(torch, dtype, None), torch.device(device)),
         "threads": torch.get_num_threads(),
         "spin": int(os.environ.get("GOMP_SPINCOUNT", -1)),
         "system": platform.platform(),

@@ -18,9 +18,11 @@ from torch import Tensor
 
 from avlab.engine.cache import Batch
 from avlab.engine.native.building import built
+from avlab.engine.native.tiles import Tiles, verdict_of
 
 HEAD_SIZES = (64, 128)
 BLOCK = 32  # outputs of a packed weight's block
+ANY_ROWS = 2**63 - 1  # native products serve any number of rows
 ENDINGS = {"none": 0, "silu": 1, "times": 2, "plus": 3}
 _POINTER, _INTEGER, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
 _ARGUMENTS = {
@@ -39,6 +41,7 @@ _FLOAT_ARGUMENTS = {
     "draw_rows": [_POINTER] * 5 + [_INTEGER] * 2,
     "nucleus": [_POINTER] * 5 + [_FLOAT] * 2 + [_POINTER] * 3 + [_INTEGER] * 2,
 }
+_BFLOAT16_ARGUMENTS = {"use_tiles": [_INTEGER], "multiply_in_software_tiles": [_POINTER] * 5 + [_INTEGER] * 4}
 _LONG = ("forward", "recur")  # calls during which other Python threads run
 
 
@@ -92,20 +95,44 @@ class Layers:
 class Native:
     """The operations for one dtype. Tensors are contiguous, on the CPU, of that dtype unless said otherwise."""
 
-    def __init__(self, path: str, dtype: torch.dtype):
-        """path: of the built library."""
+    def __init__(self, path: str, dtype: torch.dtype, judge: Callable[[str], Tiles] | None = None):
+        """path: of the built library; judge: who says whether a processor's matrix tiles serve, else they do not."""
         # PyDLL keeps the interpreter locked: to hand the lock over would take longer than most calls
         library, unlocking = ctypes.PyDLL(path), ctypes.CDLL(path)
         self._call: dict[str, Callable[..., None]] = {}
         suffix = str(dtype).removeprefix("torch.")
-        known = _ARGUMENTS | (_FLOAT_ARGUMENTS if dtype == torch.float32 else {})
+        known = _ARGUMENTS | (_FLOAT_ARGUMENTS if dtype == torch.float32 else _BFLOAT16_ARGUMENTS)
         for name, arguments in known.items():
             function = getattr(unlocking if name in _LONG else library, f"{name}_{suffix}")
             function.restype, function.argtypes = None, arguments
             self._call[name] = function
-        most_rows = getattr(library, f"most_rows_{suffix}")
-        most_rows.restype = _INTEGER
-        self.most_rows: int = most_rows()
+
+        def ask(question: str) -> int:
+            function = getattr(library, f"{question}_{suffix}")
+            function.restype = _INTEGER
+            return function()
+
+        self.tiles = Tiles(None)
+        if dtype == torch.bfloat16 and ask("has_tiles"):
+            self.tiles = Tiles(None, "the system does not let AMX be used")
+            if ask("may_use_tiles") and judge:
+                self.tiles = judge(path)
+            self.use_tiles(self.tiles.least_rows)
+        self.most_rows: int = ask("most_rows")  # of `multiply`; above, oneDNN is faster
+
+    def use_tiles(self, least_rows: int | None) -> None:
+        """Products of bfloat16 with so many rows and more use matrix tiles from now on; None: none do."""
+        self._call["use_tiles"](least_rows or ANY_ROWS)
+
+    @property
+    def products(self) -> str:
+        """Which matrix products serve, as a phrase."""
+        least, note = self.tiles.least_rows, f" ({self.tiles.note})" if self.tiles.note else ""
+        if least:
+            return "AMX" if least == 1 else f"AMX from {least} rows on, AVX-512 BF16 below"
+        if self.most_rows >= ANY_ROWS:
+            return "AVX-512 BF16" + note
+        return (f"native up to {self.most_rows} rows, oneDNN above" if self.most_rows else "oneDNN") + note
 
     def pack(self, weight: Tensor) -> Tensor:
         """A weight [out, in] as `multiply` reads it, padded with zeros to whole blocks of outputs."""
@@ -128,9 +155,26 @@ class Native:
         x: [N, in], N at most `most_rows`; weight: packed, of `width` outputs; other: [N, width], which it is
         multiplied with or which is added.
         """
+        return self._multiplied("multiply", x, weight, width, bias, ending, other)
+
+    def multiply_in_software_tiles(
+        self,
+        x: Tensor,
+        weight: Tensor,
+        width: int,
+        bias: Tensor | None,
+        ending: str = "none",
+        other: Tensor | None = None,
+    ) -> Tensor:
+        """As `multiply`, as tiles would compute it, in plain loops: for tests. Inputs must fill tiles of 32."""
+        return self._multiplied("multiply_in_software_tiles", x, weight, width, bias, ending, other)
+
+    def _multiplied(
+        self, name: str, x: Tensor, weight: Tensor, width: int, bias, ending: str, other
+    ) -> Tensor:
         x, other = x.contiguous(), None if other is None else other.contiguous()
         out = x.new_empty(len(x), width)
-        self._call["multiply"](
+        self._call[name](
             x.data_ptr(),
             weight.data_ptr(),
             None if bias is None else bias.data_ptr(),
@@ -286,7 +330,7 @@ class Native:
 @functools.cache
 def native_for(dtype: torch.dtype | None, device: torch.device) -> Native | None:
     """The native operations, or None where `why_not` has a reason."""
-    return None if why_not(dtype, device) or dtype is None else Native(built()[0], dtype)
+    return None if why_not(dtype, device) or dtype is None else Native(built()[0], dtype, verdict_of)
 
 
 def why_not(dtype: torch.dtype | None, device: torch.device) -> str:
@@ -296,3 +340,9 @@ def why_not(dtype: torch.dtype | None, device: torch.device) -> str:
     if dtype not in (torch.float32, torch.bfloat16):
         return f"the dtype is {str(dtype).removeprefix('torch.')}"
     return built()[1]
+
+
+def products(dtype: torch.dtype | None, device: torch.device) -> str:
+    """Which matrix products serve, as a phrase."""
+    native = native_for(dtype, device)
+    return native.products if native else "PyTorch's"

@@ -47,6 +47,13 @@
 extern "C" {
 EXPORT(float, float32)
 EXPORT(bfloat16, bfloat16)
+int64_t has_tiles_bfloat16() { return processor_has_tiles(); }
+int64_t may_use_tiles_bfloat16() { return may_use_tiles(); }
+void use_tiles_bfloat16(int64_t from) { tiles_from = from; }
+void multiply_in_software_tiles_bfloat16(const bfloat16 *x, const bfloat16 *w, const bfloat16 *bias, const bfloat16 *other,
+                                         bfloat16 *out, int64_t rows, int64_t N, int64_t K, int64_t ending) {
+    _Pragma("omp parallel") multiply_by<TileSums<SoftwareTiles>>(x, w, bias, other, out, rows, N, K, ending);
+}
 void log_sum_exp_float32(const float *x, float *out, int64_t rows, int64_t width) { log_sum_exp(x, out, rows, width); }
 void draw_rows_float32(const float *x, const int64_t *rows, const float *normalisers, const double *uniforms,
                        int64_t *columns, int64_t count, int64_t width) {

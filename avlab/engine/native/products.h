@@ -2,6 +2,7 @@
 #pragma once
 
 #include "numbers.h"
+#include "tiles.h"
 
 // Products read their weight in blocks of 32 outputs, all inputs of a block in a row, in the order they are used.
 // A tile's rows are those whose sums with a block of outputs are in registers together.
@@ -79,6 +80,55 @@ static void tile(int64_t M, const T *x, const T *w, int64_t K, float *sums) {
     }
 }
 
+// Sums of a few rows with a block of outputs, by the registers that every processor has.
+template <typename T>
+struct PlainSums {
+    static constexpr int64_t ROWS = TILE;
+
+    void operator()(const T *x, const T *w, int64_t rows, int64_t K, float *sums) { tile(rows, x, w, K, sums); }
+};
+
+// The same by matrix tiles, for K in whole tiles: two tiles of rows by the block's two halves. The packed layout is what
+// the tiles' product takes.
+template <typename Tiles>
+struct TileSums {
+    static constexpr int64_t ROWS = 2 * TILE_ROWS, INPUTS = TILE_BYTES / sizeof(bfloat16);
+    Tiles tiles;
+    int64_t configured = 0;  // for how many rows
+
+    void operator()(const bfloat16 *x, const bfloat16 *w, int64_t rows, int64_t K, float *sums) {
+        if (rows != configured) configure(rows);
+        const bool lower = rows > TILE_ROWS;
+        tiles.template zero<0>(), tiles.template zero<1>();
+        if (lower) tiles.template zero<2>(), tiles.template zero<3>();
+        for (int64_t k = 0; k < K; k += INPUTS) {
+            tiles.template load<4>(x + k, K * sizeof(bfloat16));
+            tiles.template load<6>(w + k * BLOCK, 2 * BLOCK * sizeof(bfloat16));
+            tiles.template load<7>(w + k * BLOCK + BLOCK, 2 * BLOCK * sizeof(bfloat16));
+            tiles.template multiply<0, 4, 6>(), tiles.template multiply<1, 4, 7>();
+            if (lower) {
+                tiles.template load<5>(x + TILE_ROWS * K + k, K * sizeof(bfloat16));
+                tiles.template multiply<2, 5, 6>(), tiles.template multiply<3, 5, 7>();
+            }
+        }
+        tiles.template store<0>(sums, BLOCK * sizeof(float)), tiles.template store<1>(sums + 16, BLOCK * sizeof(float));
+        if (!lower) return;
+        sums += TILE_ROWS * BLOCK;
+        tiles.template store<2>(sums, BLOCK * sizeof(float)), tiles.template store<3>(sums + 16, BLOCK * sizeof(float));
+    }
+    void configure(int64_t rows) {
+        const int64_t upper = std::min<int64_t>(rows, TILE_ROWS);
+        TileShapes shapes;
+        for (int tile : {0, 1, 4}) shapes.set(tile, upper);
+        for (int tile : {2, 3, 5}) shapes.set(tile, rows - upper);
+        for (int tile : {6, 7}) shapes.set(tile, TILE_ROWS);
+        tiles.configure(shapes), configured = rows;
+    }
+    ~TileSums() {
+        if (configured) tiles.release();
+    }
+};
+
 enum Ending { NONE, SILU, TIMES, PLUS };
 
 static inline float silu(float y) {
@@ -100,19 +150,20 @@ static inline void finish(float *y, const T *bias, const T *other, Out *out, int
     for (int64_t i = 0; i < width; i++) narrow(y[i], out[i]);
 }
 
-// out = ending(x w^T + bias); w: packed, N outputs, padded to whole blocks. other: [rows, N], the factor or the addend;
-// bias and other may be null. For a team of threads, each of which does the same outputs of every product of N: none
-// waits for the others at the end.
-template <typename T, typename Out>
-static void multiply(const T *x, const T *w, const T *bias, const T *other, Out *out, int64_t rows, int64_t N, int64_t K,
-                     int64_t ending) {
-    const int64_t tiles = (rows + TILE - 1) / TILE;  // of about as many rows each: 13 rows are 6 and 7
+// `multiply` below, by one way of summing. Each row's inputs are read once a block, each block of the weight by all rows
+// in turn while it is in a cache.
+template <typename Sums, typename T, typename Out>
+static void multiply_by(const T *x, const T *w, const T *bias, const T *other, Out *out, int64_t rows, int64_t N, int64_t K,
+                        int64_t ending) {
+    const int64_t pieces = (rows + Sums::ROWS - 1) / Sums::ROWS;  // of about as many rows each: 13 rows are 6 and 7
+    Sums sums_of;
 #pragma omp for schedule(static) nowait
     for (int64_t n = 0; n < N; n += BLOCK)
-        for (int64_t i = 0; i < tiles; i++) {
-            float sums[TILE * BLOCK];
-            const int64_t first = rows * i / tiles, count = rows * (i + 1) / tiles - first, width = std::min(BLOCK, N - n);
-            tile(count, x + first * K, w + n * K, K, sums);
+        for (int64_t i = 0; i < pieces; i++) {
+            float sums[Sums::ROWS * BLOCK];
+            const int64_t first = rows * i / pieces, count = rows * (i + 1) / pieces - first;
+            const int64_t width = std::min(BLOCK, N - n);
+            sums_of(x + first * K, w + n * K, count, K, sums);
             for (int64_t m = 0; m < count; m++) {
                 const int64_t at = (first + m) * N + n;
                 finish(sums + m * BLOCK, bias ? bias + n : nullptr, other + at, out + at, width, ending);
@@ -120,16 +171,28 @@ static void multiply(const T *x, const T *w, const T *bias, const T *other, Out 
         }
 }
 
-// How many rows `multiply` is for: beyond, and where this is 0, oneDNN's products are faster (measured, or AMX).
+static int64_t tiles_from = INT64_MAX;  // rows from which products of bfloat16 use the processor's tiles
+
+// out = ending(x w^T + bias); w: packed, N outputs, padded to whole blocks. other: [rows, N], the factor or the addend;
+// bias and other may be null. For a team of threads, each of which does the same outputs of every product of N: none
+// waits for the others at the end.
+template <typename T, typename Out>
+static void multiply(const T *x, const T *w, const T *bias, const T *other, Out *out, int64_t rows, int64_t N, int64_t K,
+                     int64_t ending) {
+    if constexpr (sizeof(T) == 2)
+        if (rows >= tiles_from && K % TileSums<ProcessorTiles>::INPUTS == 0)
+            return multiply_by<TileSums<ProcessorTiles>>(x, w, bias, other, out, rows, N, K, ending);
+    multiply_by<PlainSums<T>>(x, w, bias, other, out, rows, N, K, ending);
+}
+
+// How many rows `multiply` is for: beyond, and where this is 0, oneDNN's products are faster (measured; on a processor
+// with tiles, where these may not be used, oneDNN uses them).
 template <typename T>
 static int64_t most_rows() {
     if (sizeof(T) == 4) return 16;
-#if defined(__AVX512BF16__) && defined(__AMX_BF16__)
-    return 8;
-#elif defined(__AVX512BF16__)
-    return INT64_MAX;
+#ifdef __AVX512BF16__
+    return processor_has_tiles() && tiles_from == INT64_MAX ? 8 : INT64_MAX;
 #else
     return 0;
 #endif
 }
-
