@@ -24,6 +24,16 @@ def share(value: float | None) -> str:
     return DASH if value is None or not math.isfinite(value) else f"{value:.1%}".replace("%", " %")
 
 
+def emulated(text: str, emulation: str) -> str:
+    """A sentence that states a speed; where that is emulated, it begins by saying so. emulation: what is, or ""."""
+    return f"Emulated: {text}" if text and emulation else text
+
+
+def literal(text: str) -> str:
+    """Text from outside, for Markdown: nothing in it is a mark."""
+    return re.sub(r"([\\`*_{}\[\]()#+!|<>~$:])", r"\\\1", text)
+
+
 def unbroken(text: str) -> str:
     """A sentence whose numbers stay in one line with their % sign."""
     return re.sub(r"(?<=[\d\]…]) %", "\u00a0%", text)
@@ -51,4 +61,5 @@ def moment(wall: float | None) -> str:
 def run_label(run: dict) -> str:
     """A run in a list: when it began, its policy and workload, how it is."""
     when = datetime.fromtimestamp(run["started"]).strftime("%d %b %H:%M:%S")
-    return f"{when} · {run['policy']} · {run['workload']} · {run['state']}"
+    emulated = " · emulated" if run["emulated"] else ""
+    return f"{when} · {run['policy']} · {run['workload']} · {run['state']}{emulated}"

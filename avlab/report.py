@@ -74,6 +74,10 @@ def report(con: duckdb.DuckDBPyConnection, run: str, slo: Objective | None = Non
     feed.refresh(con)
     parts, charts = _experiment(con, run, slo) or ([], [])
     charts += _serving(con, feed, about["K"])
+    if emulation := about["emulated"]:
+        said = f"All speeds, times and costs of this run are {emulation}. Its text is exact; the costs are a table's."
+        parts = [f"<p class='why'>{html.escape(said)}</p>", *parts]
+        charts = [(f"{title}, emulated", reading, figure) for title, reading, figure in charts]
     config = {
         name: value for name, value in about["config"].items() if name not in PRIVATE and value is not None
     }
@@ -119,10 +123,11 @@ def _ab(answer: ABAnswer) -> tuple[list[str], list[Chart]]:
         f"<p class='verdict'>{first}</p>",
         *(f"<p>{sentence}</p>" for sentence in others),
         *(f"<p class='why'>{html.escape(reason.text)}</p>" for reason in answer.why),
+        *_emulated(answer),
         _table(ab.table(answer)),
         f"<p class='quiet'>{html.escape(intervals)}</p>",
         f"<p class='quiet'>{html.escape(plan_text)}</p>",
-        "<h2>Ledger</h2>",
+        f"<h2>Ledger{', emulated' if answer.emulated else ''}</h2>",
         _table(ab.ledger_table(answer), digits=0),
     ]
     title = f"Ratio to {plan.baseline}, round by round"
@@ -132,6 +137,11 @@ def _ab(answer: ABAnswer) -> tuple[list[str], list[Chart]]:
         ("Where the time goes", "Diamonds: the time if every draft token were verified.", ab.ledger(answer)),
         ("What became of draft tokens", "Drafting is paid for all of them.", ab.drafts(answer)),
     ]
+
+
+def _emulated(answer: ABAnswer | FrontierAnswer) -> list[str]:
+    """What stands over a table of speeds, where they are emulated."""
+    return [f"<p>Rates and times: {html.escape(answer.emulated)}.</p>"] if answer.emulated else []
 
 
 def _frontier(answer: FrontierAnswer) -> tuple[list[str], list[Chart]]:
@@ -144,9 +154,10 @@ def _frontier(answer: FrontierAnswer) -> tuple[list[str], list[Chart]]:
         f"{counted(len(answer.runs), 'run')}."
     )
     parts += [
+        *_emulated(answer),
         _table(frontier.table(answer.points)),
         f"<p class='quiet'>{html.escape(plan_text)}</p>",
-        "<h2>Ledger, per 1,000 output tokens</h2>",
+        f"<h2>Ledger, per 1,000 output tokens{', emulated' if answer.emulated else ''}</h2>",
         _table(frontier.ledger_table(answer.points), digits=0),
     ]
     reading = (

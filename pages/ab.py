@@ -10,7 +10,7 @@ from avlab.experiments.words import blocks_of, errors_together, ratios_explained
 from avlab.figures import ab
 from avlab.kinds.registry import recorded_kind
 from avlab.store import queries
-from avlab.ui import ab_setup, experiment_columns, host, transfer
+from avlab.ui import ab_setup, badge, experiment_columns, host, transfer
 from avlab.ui.chart import chart
 from avlab.ui.shown import end, page, pick, tick
 
@@ -62,7 +62,7 @@ def draw() -> None:
         "Line: estimate so far. Band: 95 % interval, valid at all rounds at once: you may stop as soon as it leaves "
         "the dashed line. Dots: single rounds.",
     )  # fmt: skip
-    st.dataframe(
+    badge.table(
         ab.table(answer),
         hide_index=True,
         column_config=experiment_columns.COLUMNS | {f"× {plan.baseline}": THREE_DIGITS},
@@ -100,7 +100,7 @@ def reasons(answer: ABAnswer) -> None:
         )  # fmt: skip
     with st.expander("The ledger in numbers"):
         whole = {arm: st.column_config.NumberColumn(format="%.0f") for arm in answer.plan.arms}
-        st.dataframe(
+        badge.table(
             ab.ledger_table(answer),
             hide_index=True,
             column_config=whole,

@@ -9,7 +9,7 @@ from avlab.experiments.published import PUBLISHED, PublishedPoint, read_frontier
 from avlab.experiments.words import requests
 from avlab.figures import frontier
 from avlab.store import queries
-from avlab.ui import experiment_columns, frontier_setup, host, transfer
+from avlab.ui import badge, experiment_columns, frontier_setup, host, transfer
 from avlab.ui.chart import chart
 from avlab.ui.refusals import refusals
 from avlab.ui.shown import end, page, pick, tick
@@ -108,7 +108,7 @@ def draw() -> None:
         "least as good in both (error bars ignored). Bars: 95 % over repeats, from three on." + at,
     )  # fmt: skip
     if points:
-        st.dataframe(
+        badge.table(
             frontier.table(points),
             hide_index=True,
             column_config=experiment_columns.COLUMNS,

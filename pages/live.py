@@ -11,7 +11,7 @@ from avlab.figures import budget, coefficients, live
 from avlab.figures import numbers as figure_numbers
 from avlab.figures.base import Columns
 from avlab.store import queries
-from avlab.ui import host, watched
+from avlab.ui import badge, host, watched
 from avlab.ui.chart import chart
 from avlab.ui.events import events_table
 from avlab.ui.shown import page, span, tick, within
@@ -91,10 +91,10 @@ def draw() -> None:
 
 def headline(numbers: Mapping[str, Any], requests: Columns) -> None:
     top = st.columns(4)
-    top[0].metric("Throughput", formats.number(numbers["tokens_per_s"], 1, "tokens/s"))
+    top[0].metric(badge.titled("Throughput"), formats.number(numbers["tokens_per_s"], 1, "tokens/s"))
     rate = figure_numbers.median(live.request_rates(requests))
-    top[1].metric("Interactivity", formats.number(rate, 1, "tokens/s"))
-    top[2].metric("Step", formats.number(numbers["step_ms"], 1, "ms"))
+    top[1].metric(badge.titled("Interactivity"), formats.number(rate, 1, "tokens/s"))
+    top[2].metric(badge.titled("Step", "ms"), formats.number(numbers["step_ms"], 1, "ms"))
     top[3].metric("Running, waiting", f"{numbers['running']:.0f}, {numbers['waiting']:.0f}")
 
 

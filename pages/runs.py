@@ -50,11 +50,13 @@ def draw() -> None:
 
 def table(runs: Sequence[Run]) -> list[Run]:
     """A row a run; returns those that are ticked."""
+    emulated = any(run["emulated"] for run in runs)
     rows = [
         {
             "run": run["run_id"][-8:],
             "started": formats.moment(run["started"]),
             "state": run["state"],
+            **({"emulated": run["emulated"].removeprefix("emulated: ") or "no"} if emulated else {}),
             "policy": run["policy"],
             "workload": run["workload"],
             "arrival": arrival_shown(run["arrival"], run["workload"]),
@@ -80,7 +82,9 @@ def side_by_side(ticked: Sequence[Run]) -> None:
         summaries = [queries.run_summary(con, run["run_id"]) for run in ticked]
     for summary in summaries:
         policy = textwrap.shorten(summary["policy"], 26, placeholder=" …")  # fits a legend and a column
-        summary["label"] = f"{summary['run_id'][-8:]} {policy}"
+        summary["label"] = f"{summary['run_id'][-8:]} {policy}" + (
+            ", emulated" if summary["emulated"] else ""
+        )
     pinned = st.selectbox("Baseline", [summary["label"] for summary in summaries])
     baseline = next(summary for summary in summaries if summary["label"] == pinned)
     left, right = st.columns([2, 3])
@@ -103,6 +107,10 @@ def side_by_side(ticked: Sequence[Run]) -> None:
                 },
             },
         )  # fmt: skip
+        if any(summary["emulated"] for summary in summaries):
+            st.caption(
+                "Emulated speeds hold for the machine named beside them, not for the one that computed them."
+            )
         st.caption(
             "Two runs differ by drift too. To compare policies, run an A/B: alternating blocks in one process."
         )

@@ -36,9 +36,9 @@ def export_run(
     """Writes one run, as it is at this moment, to a new folder; returns the manifest that it also wrote
     there.
 
-    form: "parquet" or "csv". The manifest holds format, schema_version, form, run_id, state, and of each
-    table the rows and the file's sha256. Raises UnknownRun, and TransferError where the folder cannot be
-    written or is there already.
+    form: "parquet" or "csv". The manifest holds format, schema_version, form, run_id, state, emulated (what of the
+    run is, in words, or ""), and of each table the rows and the file's sha256. Raises UnknownRun, and TransferError
+    where the folder cannot be written or is there already.
     """
     if form not in FORMS:
         raise TransferError(f"A run cannot be exported as {form!r}: choose parquet or csv.")
@@ -58,6 +58,7 @@ def export_run(
             "form": form,
             "run_id": described["run_id"],
             "state": described["state"],
+            "emulated": described["emulated"],
             "tables": tables,
         }
         (part / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")

@@ -20,6 +20,7 @@ UNHELD = """NOT EXISTS (
         FROM blocks WHERE run = $run::UUID
     ) WHERE why = 'playground' AND first_token < until AND last_token > since
 )"""
+LONGEST_EMULATED = 400  # characters; a run that was imported may say anything
 DELETED = "SELECT run FROM events WHERE origin = 'lab' AND kind IN ('deleted', 'restored') GROUP BY run "
 DELETED += "HAVING arg_max(kind, rowid) = 'deleted'"
 
@@ -67,10 +68,10 @@ def find_run(con: duckdb.DuckDBPyConnection, text: str) -> str:
 
 
 def runs(con: duckdb.DuckDBPyConnection, deleted: bool = False) -> list[dict]:
-    """All runs, newest first: run_id, state ("running", "finished", "stopped", "failed", "cut short"),
-    reason, started (seconds since the epoch), duration_s, kind, policy, workload, arrival, target, drafter,
-    K, steps, tokens, requests (served to their end), refused, cancelled, notes. All counts are over blocks of kind
-    "serve", as in `run_summary`. Deleted ones only if asked for.
+    """All runs, newest first: run_id, state ("running", "finished", "stopped", "failed", "cut short"), reason, started
+    (seconds since the epoch), duration_s, kind, policy, workload, arrival, target, drafter, emulated (what is, in
+    words; "" for a measured run), K, steps, tokens, requests (served to their end), refused, cancelled, notes. All
+    counts are over blocks of kind "serve", as in `run_summary`. Deleted ones only if asked for.
     """
     owned = _is_owned(con)
     answer = rows(
@@ -92,7 +93,7 @@ def runs(con: duckdb.DuckDBPyConnection, deleted: bool = False) -> list[dict]:
         )
         SELECT run::VARCHAR AS run_id, state, reason, wall AS started,
             greatest(lasted.time, last.time) AS duration_s, kind, served.arms AS arms, plan.arms AS plan,
-            workload, config, target, drafter, K,
+            workload, config, machine, target, drafter, K,
             coalesce(steps, 0) AS steps, coalesce(tokens, 0)::BIGINT AS tokens,
             coalesce(requests, 0) AS requests, coalesce(refused, 0) AS refused,
             coalesce(cancelled, 0) AS cancelled, coalesce(notes, []) AS notes
@@ -105,6 +106,7 @@ def runs(con: duckdb.DuckDBPyConnection, deleted: bool = False) -> list[dict]:
     )
     for run in answer:
         config = json.loads(run.pop("config"))
+        run["emulated"] = emulated(json.loads(run.pop("machine")))
         arms = run.pop("arms")
         plan = run.pop("plan")
         run["policy"] = compared(plan) or (", ".join(arms) if arms else config.get("policy"))
@@ -117,7 +119,7 @@ def runs(con: duckdb.DuckDBPyConnection, deleted: bool = False) -> list[dict]:
 def describe(con: duckdb.DuckDBPyConnection, run: str) -> dict:
     """One run's description: run_id, state, reason, started, duration_s, kind, pid, target, drafter and their
     hashes, K, code, config and machine (dicts), the cost_hash of its last cost profile, `compared`, what its A/B or
-    frontier compares ("" without one), and `arrival`, see `arrival_of`. Raises UnknownRun.
+    frontier compares ("" without one), `arrival`, see `arrival_of`, and `emulated`. Raises UnknownRun.
     """
     found = rows(
         con,
@@ -132,12 +134,18 @@ def describe(con: duckdb.DuckDBPyConnection, run: str) -> dict:
     answer["run_id"], answer["started"] = str(answer.pop("run")), answer.pop("wall")
     answer["state"] = _state(answer["state"], _is_owned(con))
     answer["config"], answer["machine"] = json.loads(answer["config"]), json.loads(answer["machine"])
+    answer["emulated"] = emulated(answer["machine"])
     sql = "SELECT arg_max(cost_hash, profile) FROM cost_tables WHERE run = ?::UUID"
     answer["cost_hash"] = con.execute(sql, [run]).fetchall()[0][0]
     plan = con.execute("SELECT any_value(arms) FROM experiments WHERE run = ?::UUID", [run]).fetchall()
     answer["compared"] = compared(plan[0][0])
     answer["arrival"] = arrival_of(answer["config"], plan[0][0])
     return plain(answer)
+
+
+def emulated(machine: dict | None) -> str:
+    """What of a run is emulated, in the words that its worker recorded; "" for a run that was measured."""
+    return " ".join(str((machine or {}).get("emulated", "")).split())[:LONGEST_EMULATED]
 
 
 def compared(arms: str | None) -> str:
@@ -187,17 +195,18 @@ def blocks(con: duckdb.DuckDBPyConnection, run: str) -> list[dict]:
 
 def run_list(con: duckdb.DuckDBPyConnection) -> list[dict]:
     """All runs that are not deleted, newest first, without counting anything: run_id, state, reason, started, policy,
-    workload and arrival (as configured), kind, K.
+    workload and arrival (as configured), kind, K, emulated.
     """
     owned = _is_owned(con)
     answer = rows(
         con,
-        "SELECT run::VARCHAR AS run_id, state, reason, wall AS started, kind, config, K, arms FROM runs "
+        "SELECT run::VARCHAR AS run_id, state, reason, wall AS started, kind, config, machine, K, arms FROM runs "
         f"LEFT JOIN ({LAST_STATE}) AS last USING (run) LEFT JOIN (SELECT run, arms FROM experiments) USING (run) "
         f"WHERE run NOT IN ({DELETED}) ORDER BY run DESC",
     )
     for run in answer:
         config = json.loads(run.pop("config"))
+        run["emulated"] = emulated(json.loads(run.pop("machine")))
         arms = run.pop("arms")
         run["policy"], run["workload"] = compared(arms) or config.get("policy"), config.get("workload")
         run["arrival"] = arrival_of(config, arms)

@@ -120,6 +120,7 @@ def run_summary(con: duckdb.DuckDBPyConnection, run: str, arm: str | None = None
         "reason": described["reason"],
         "started": described["started"],
         "duration_s": described["duration_s"],
+        "emulated": described["emulated"],
         "kind": described["kind"],
         "policy": arm or described["compared"] or ", ".join(arms) or config.get("policy"),
         "workload": next((b["workload"] for b in served if b["workload"]), config.get("workload")),

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from avlab import formats
 from avlab.config import arrival_shown
 from avlab.diagnosis import exploration, stuck_slope
 from avlab.formats import number
@@ -92,7 +93,8 @@ class RunDisplay:
         if not tally["steps"]:
             match = re.fullmatch(r"(.+) (\d+)/(\d+)", state)
             return (match[1], float(match[2]), float(match[3])) if match else (state, 0.0, None)
-        parts = [f"{tally['policy']}: {number(tally['recent_tokens_per_s'], 0)} tokens/s"]
+        emulated = " emulated" if tally["emulated"] else ""
+        parts = [f"{tally['policy']}: {number(tally['recent_tokens_per_s'], 0)} tokens/s{emulated}"]
         parts.append(f"{number(tally['tokens_per_step'], 2)} a step")
         parts.append(f"{tally['running']} running")
         known = [f"{rate:.2f}" for rate in tally["conditional_acceptance"] if rate is not None]
@@ -117,12 +119,14 @@ def show_summary(summary: dict[str, Any]) -> None:
     intercepts = " ".join(f"{beta:.3f}" for beta in summary["intercepts"] or ()) or "–"
     together = ", all arms together" if summary["ab"] or summary["frontier"] else ""
     arrival = arrival_shown(summary["arrival"], summary["workload"])
+    emulated = ", emulated" if summary["emulated"] else ""
     for name, value in (
         ("run", f"{summary['run_id']}, {summary['state']}{reason}"),
         ("policy", f"{summary['policy']}{together}, on {summary['workload']}, {arrival}"),
         ("models", f"{summary['target']}, drafter {summary['drafter'] or 'none'}, K = {summary['K']}"),
-        ("throughput", f"{number(summary['tokens_per_s'], 1)} tokens/s"),
-        ("interactivity", f"{number(summary['tokens_per_s_per_user'], 1)} tokens/s for one user"),
+        *([("emulated", summary["emulated"].removeprefix("emulated: "))] if emulated else []),
+        ("throughput", f"{number(summary['tokens_per_s'], 1)} tokens/s{emulated}"),
+        ("interactivity", f"{number(summary['tokens_per_s_per_user'], 1)} tokens/s for one user{emulated}"),
         ("tokens per step", number(summary["tokens_per_step"])),
         ("served", served(summary)),
         ("slope", f"{number(summary['slope'])}; intercepts {intercepts}{refits}"),
@@ -136,10 +140,11 @@ def show_summary(summary: dict[str, Any]) -> None:
     if summary["positions"]:
         console.print(positions_table(summary["positions"]))
     ledger = ", ".join(f"{name} {number(ms, 2)}" for name, ms in (summary["ledger_ms"] or {}).items())
-    console.print(f"mean ms a step: {ledger or '–'}")
+    console.print(f"mean ms a step{emulated}: {ledger or '–'}")
     say_stuck(summary)
     if summary["exploration"]:
-        console.print(exploration(summary["exploration"]), soft_wrap=True)
+        said = exploration(summary["exploration"])
+        console.print(formats.emulated(said, summary["emulated"]), soft_wrap=True)
     for event in summary["events"]:
         if event["level"] != "info":
             console.print(f"{event['level']}: {event['text']}", markup=False)
@@ -208,10 +213,9 @@ def show_runs(runs: list[dict[str, Any]]) -> None:
         table.add_column(name, justify=side, no_wrap=not told, overflow="fold", min_width=least)
     for run in runs:
         begun = datetime.fromtimestamp(run["started"]).strftime("%Y-%m-%d %H:%M")
+        state = f"{run['state']}, emulated" if run["emulated"] else run["state"]
         counts = (number(run["duration_s"], 0), f"{run['steps']:,}", f"{run['tokens']:,}")
-        table.add_row(
-            run["run_id"][-id_length:], begun, run["state"], run["policy"], run["workload"], *counts
-        )
+        table.add_row(run["run_id"][-id_length:], begun, state, run["policy"], run["workload"], *counts)
     console.print(table)
 
 

@@ -9,7 +9,7 @@ from rich.table import Table
 from avlab.commands.terminal import RunDisplay, answers
 from avlab.experiments.answers import ABAnswer, ArmSeen, Comparison, FrontierAnswer
 from avlab.experiments.words import LEDGER, block_length, errors_together, ratios_explained, rounds, verdict
-from avlab.formats import DASH, number
+from avlab.formats import DASH, emulated, number
 from avlab.policies.arm import arm_of
 from avlab.wire.commands import Experiment
 
@@ -64,6 +64,7 @@ class ABDisplay(RunDisplay):
             return f"round 1 of {planned}{first}, {tally['policy']}", 0.0, float(planned)
         done = answer.rounds
         said = " ".join(verdict(result, answer.plan) for result in answer.results)
+        said = emulated(said, answer.emulated)
         text = f"{done} of {rounds(planned)}{self._pace(done, planned)}. {said}"
         return text, float(done), float(planned)
 
@@ -81,6 +82,7 @@ def show(answer: ABAnswer) -> None:
         users = (number(value, 1) for value in users_of(seen))
         table.add_row(arm, *_ratio(results.get(arm)), *users)
     console.print()
+    _say_emulated(answer)
     console.print(table)
     ledger = _table("per 1,000 output tokens", *answer.arms)
     for name, title in LEDGER.items():
@@ -94,6 +96,11 @@ def show(answer: ABAnswer) -> None:
         markup=False,
         soft_wrap=True,
     )
+
+
+def _say_emulated(answer: ABAnswer | FrontierAnswer) -> None:
+    if answer.emulated:
+        answers().print(f"Rates and times are {answer.emulated}.", markup=False, soft_wrap=True)
 
 
 def _ratio(result: Comparison | None) -> tuple[str, str, str]:
@@ -144,7 +151,8 @@ class FrontierDisplay(RunDisplay):
         done = answer.cells[0] - self._before
         rate = number(tally["recent_tokens_per_s"], 0)
         first = LEARNING if self._learns and not done else self._pace(done, self._cells)
-        text = f"{done} of {self._cells} cells{first}; {tally['policy']}: {rate} tokens/s"
+        said = " emulated" if tally["emulated"] else ""
+        text = f"{done} of {self._cells} cells{first}; {tally['policy']}: {rate} tokens/s{said}"
         return text, done, self._cells
 
 
@@ -172,6 +180,7 @@ def show_frontier(answer: FrontierAnswer) -> None:
             "" if point.dominated else "on the frontier",
         )
     console.print()
+    _say_emulated(answer)
     console.print(table)
 
 

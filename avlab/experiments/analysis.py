@@ -21,6 +21,7 @@ from avlab.experiments.answers import (
     Standing,
 )
 from avlab.experiments.slo import best_within
+from avlab.formats import emulated
 from avlab.policies.arm import arm_of, unlabelled
 from avlab.store import queries
 from avlab.store.errors import StoreError
@@ -70,8 +71,12 @@ def analyse(con: duckdb.DuckDBPyConnection, run: str, slo: Objective | None = No
         slo=best_within(arms, slo) if slo else None,
         verdicts=[],
         why=[],
+        emulated=description["emulated"],
     )
-    why = reasons.why(answer, _miscalibrations(con, run, plan.arms))
+    why = [
+        replace(reason, text=emulated(reason.text, answer.emulated))
+        for reason in reasons.why(answer, _miscalibrations(con, run, plan.arms))
+    ]
     return replace(answer, verdicts=words.verdicts(answer), why=why)
 
 

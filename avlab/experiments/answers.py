@@ -197,6 +197,7 @@ class ABAnswer:
     slo: Within | None
     verdicts: list[str]
     why: list[Reason]
+    emulated: str = ""  # what of the run is, in words
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,3 +248,4 @@ class FrontierAnswer:
     beyond: int
     points: list[Point]
     sentences: list[str]
+    emulated: str = ""  # what of the run is, in words

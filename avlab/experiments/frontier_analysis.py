@@ -14,6 +14,7 @@ from avlab.experiments.answers import FrontierAnswer, Objective, Point
 from avlab.experiments.frontier_plan import earlier_runs
 from avlab.experiments.frontier_words import sentences
 from avlab.experiments.plan import LEAST_REPEATS
+from avlab.formats import emulated
 from avlab.policies.arm import load_of, unlabelled
 from avlab.store import queries
 from avlab.store.experiments import FINISHED
@@ -115,7 +116,8 @@ def analyse_frontier(
         planned=(before + plan.rounds) * len(plan.arms),
         beyond=beyond,
         points=found,
-        sentences=sentences(found, slo, beyond),
+        sentences=[emulated(said, description["emulated"]) for said in sentences(found, slo, beyond)],
+        emulated=description["emulated"],
     )
 
 

@@ -6,7 +6,7 @@ from avlab.experiments.answers import (
     Standing,
 )
 from avlab.experiments.statistics import ALPHA, least_rounds
-from avlab.formats import counted
+from avlab.formats import counted, emulated
 from avlab.wire.commands import Experiment
 
 LEDGER = {  # titles of what the ledger holds per 1,000 output tokens
@@ -78,6 +78,10 @@ def verdict(result: Standing, plan: Experiment) -> str:
 
 def verdicts(answer: ABAnswer) -> list[str]:
     """All that is to be said, most important first."""
+    return [emulated(sentence, answer.emulated) for sentence in _verdicts(answer)]
+
+
+def _verdicts(answer: ABAnswer) -> list[str]:
     plan = answer.plan
     said = [verdict(result, plan) for result in answer.results]
     best = answer.best_fixed
@@ -175,7 +179,8 @@ def until(answer: ABAnswer) -> str:
         return f"The time to ± 2 % is not known yet for {', '.join(open_)}."
     last = max(counted, key=lambda result: result.rounds_to_2_percent or 0)
     said = "The ratio" if len(counted) == 1 else "Every ratio"
-    return f"{said} is known to ± 2 % after about {_rounds_and_time(last)}."
+    told = f"{said} is known to ± 2 % after about {_rounds_and_time(last)}."
+    return emulated(told, answer.emulated)  # the minutes are the emulated machine's
 
 
 def requests(count: int) -> str:

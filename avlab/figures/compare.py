@@ -28,7 +28,8 @@ def frontier(runs: Sequence[Mapping[str, Any]]) -> go.Figure:
                 go.Scatter(
                     x=[run["tokens_per_s_per_user"]], y=[run["tokens_per_s"]], mode="markers", name=run["label"],
                     marker={"size": 13, "color": palette.RUNS[number % len(palette.RUNS)]},
-                    hovertemplate="%{y:.1f} tokens/s in all<br>%{x:.1f} for one user",
+                    hovertemplate="%{y:.1f} tokens/s in all<br>%{x:.1f} for one user"
+                    + ("<br>emulated" if run["emulated"] else ""),
                 )
             )  # fmt: skip
     figure.update_layout(xaxis={"rangemode": "tozero"}, yaxis={"rangemode": "tozero"})
@@ -46,6 +47,11 @@ def against(runs: Sequence[Mapping[str, Any]], baseline: Mapping[str, Any]) -> l
                 "run": run["label"],
                 "policy": run["policy"],
                 "workload": run["workload"],
+                **(
+                    {"emulated": run["emulated"] or "measured"}
+                    if any(each["emulated"] for each in runs)
+                    else {}
+                ),
                 **{name: run[name] for name in MEASURES},
                 "against baseline, %": 0.0 if run is baseline else change,
             }

@@ -15,6 +15,7 @@ class Tally:
         self.steps = self.tokens = self.requests = self.emitting = 0
         self.running = self.waiting = 0
         self.arm, self.state = "", "starting"
+        self.emulated = ""  # what of the run is, in words
         self.slope: float | None = None
         self.intercepts: list[float] = []
         self.refits = 0
@@ -31,6 +32,8 @@ class Tally:
     def add(self, frame: frames.Frame) -> None:
         """Count a frame."""
         match frame:
+            case frames.Hello(machine=machine):
+                self.emulated = str(machine.get("emulated", ""))
             case frames.Steps(steps):
                 for step in steps:
                     self._add_step(step)
@@ -75,6 +78,7 @@ class Tally:
         return {
             "state": self.state,
             "policy": self.arm,
+            "emulated": self.emulated,
             "steps": self.steps,
             "tokens": self.tokens,
             "requests": self.requests,

@@ -3,6 +3,7 @@
 import plotly.graph_objects as go
 import streamlit as st
 
+from avlab.ui import badge
 from avlab.ui.browser import read
 
 _component = st.components.v2.component(
@@ -23,6 +24,9 @@ def chart(figure: go.Figure, key: str, title: str, reading: str) -> None:
 
     key: the same for the same chart, on every run and tick. Colours of text, grid and background are the theme's.
     """
+    title = badge.titled(
+        title, reading, *(str(axis.title.text or "") for axis in (figure.layout.xaxis, figure.layout.yaxis))
+    )
     st.markdown(f"#### {title}")
     _component(key=key, data={"figure": figure.to_json(), "alt": f"Chart: {title}. {reading}", "key": key})
     st.caption(reading)

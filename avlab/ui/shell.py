@@ -4,7 +4,7 @@ from pathlib import Path
 
 import streamlit as st
 
-from avlab.ui import host, sidebar
+from avlab.ui import badge, host, sidebar
 from avlab.ui.browser import read
 from avlab.ui.chart import preload
 from avlab.ui.page_files import page_files
@@ -26,4 +26,5 @@ def visit(pages: Path) -> None:
     sidebar.draw()
     with st.sidebar:
         preload()
+    badge.put("")  # until the page shows a run
     page.run()

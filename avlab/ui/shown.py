@@ -14,7 +14,7 @@ from avlab.kinds.base import Config
 from avlab.kinds.registry import recorded_kind
 from avlab.lab.supervisor import WorkerStatus
 from avlab.store import queries
-from avlab.ui import host
+from avlab.ui import badge, host
 from avlab.ui.refusals import refusals
 from avlab.wire.commands import Experiment
 
@@ -121,6 +121,7 @@ def page(
     with host.connection() as con:
         description = queries.describe(con, run)
     shown = Shown(run, description, status.alive and status.run == run)
+    badge.put(description["emulated"])
     _line(shown)
     if run in sample.shipped() and not status.alive:
         st.info(
@@ -174,8 +175,10 @@ def _line(shown: Shown) -> None:
         formats.moment(about["started"]),
         f"`{shown.run[-8:]}`",
     ]
-    badge = ":green-badge[live]" if shown.live else f":gray-badge[{about['state']}]"
-    st.markdown(f"{badge} " + " · ".join(parts))
+    state = ":green-badge[live]" if shown.live else f":gray-badge[{about['state']}]"
+    st.markdown(f"{state} " + " · ".join(parts))
+    if about["emulated"]:
+        st.markdown(f":violet-badge[:material/memory: {formats.literal(about['emulated'])}]")
     if about["state"] in ("failed", "cut short"):
         st.error(about["reason"] or "The run ended without a reason.", icon=":material/error:")
 

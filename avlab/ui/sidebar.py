@@ -69,7 +69,8 @@ def _worker() -> None:
     _buttons(status)
     if status.alive and tally["steps"]:
         columns = st.columns(2)
-        columns[0].metric("Tokens/s now", formats.number(tally["recent_tokens_per_s"], 0))
+        title = "Tokens/s, emulated" if tally["emulated"] else "Tokens/s now"
+        columns[0].metric(title, formats.number(tally["recent_tokens_per_s"], 0))
         columns[1].metric("Last update", f"{status.silent:.1f} s ago")
         if suggested := kind_named(status.kind).policies:
             st.markdown(f"Policy in force: **{tally['policy']}**")

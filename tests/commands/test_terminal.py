@@ -21,7 +21,7 @@ def printed(capsys, monkeypatch):
 
 def listed(policy, **changes):
     return {
-        "run_id": new_run_id(), "started": 1_780_000_000.0, "state": "cut short", "policy": policy,
+        "run_id": new_run_id(), "emulated": "", "started": 1_780_000_000.0, "state": "cut short", "policy": policy,
         "workload": "mixture:code=2,verse=1", "duration_s": 12345.0, "steps": 123456, "tokens": 12345678,
     } | changes  # fmt: skip
 

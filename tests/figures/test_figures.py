@@ -363,6 +363,7 @@ def test_comparison_is_in_percent_of_the_baseline():
         "label": "a",
         "policy": "none",
         "workload": "chat",
+        "emulated": "",
         "tokens_per_s_per_user": 5.0,
         "tokens_per_step": 1.0,
     }
