@@ -103,13 +103,16 @@ class AdaptiveVerification:
     def admit(self, decision: Decision, estimates: Estimates | None, offer: Offer) -> Admission:
         survivals = np.full(offer.earlier.shape, np.nan) if estimates is None else estimates.survival
         ranked, admitted = admit(decision, survivals, offer.scheduled)
-        plain, whole = (offer.other_tokens + int(lengths.sum()) for lengths in (ranked, admitted))
-        milliseconds = self.deciding.step(offer.requests, decision.drafted, whole)
+        plain = whole = offer.other_tokens + int(ranked.sum())
+        milliseconds = without = self.deciding.step(offer.requests, decision.depth, plain)
+        if admitted is not ranked:
+            whole = offer.other_tokens + int(admitted.sum())
+            milliseconds = self.deciding.step(offer.requests, decision.drafted, whole)
         return Admission(
             admitted=admitted,
             budget=decision.budget,
             explored=whole - plain,
-            explored_ms=milliseconds - self.deciding.step(offer.requests, decision.depth, plain),
+            explored_ms=milliseconds - without,
             expected_tokens=decision.expected_tokens,
             expected_ms=milliseconds,
         )

@@ -16,8 +16,14 @@ def allocate(survival, scheduled, budget: int) -> np.ndarray:
     """
     survival, scheduled = np.asarray(survival), np.asarray(scheduled, dtype=np.int64)
     B, K = survival.shape
-    exists = np.arange(K)[:, None] < scheduled
-    # depth-major, so that a stable sort breaks ties by depth, then by request
-    badness = np.where(exists & (survival == survival).T, -survival.T, np.inf).ravel()
-    order = np.argsort(badness, kind="stable")[: max(budget, 0)]
-    return np.bincount(order[badness[order] < np.inf] % B, minlength=B)
+    exists = (np.arange(K) < scheduled[:, None]) & (survival == survival)
+    if budget <= 0:
+        return np.zeros(B, dtype=np.int64)
+    if budget >= np.count_nonzero(exists):
+        return exists.sum(axis=1)
+    slots = np.where(exists, survival, -1.0)
+    least = np.partition(slots, slots.size - budget, axis=None)[slots.size - budget]
+    lengths = (slots > least).sum(axis=1)
+    # of the slots that are as good as the last one admitted: by depth, then by request
+    alike = np.flatnonzero((slots == least).T)[: budget - lengths.sum()]
+    return lengths + np.bincount(alike % B, minlength=B)

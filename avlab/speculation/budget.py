@@ -10,21 +10,25 @@ def survival(estimate) -> np.ndarray:
 
     estimate: acceptance estimates [..., K], each in [0, 1]. The result never rises along a request.
     """
-    return np.cumprod(np.asarray(estimate, dtype=np.float64), axis=-1)
+    return np.multiply.accumulate(np.asarray(estimate, dtype=np.float64), axis=-1)
 
 
 def offered(survival, scheduled) -> np.ndarray:
     """Survivals of the scheduled slots only, [N]: `survival` [B, K] cut at `scheduled` [B] in every row."""
-    survival = np.asarray(survival)
-    return survival[np.arange(survival.shape[-1]) < np.asarray(scheduled)[:, None]]
+    survival, scheduled = np.asarray(survival), np.asarray(scheduled)
+    K = survival.shape[-1]
+    if scheduled.size and scheduled.min() >= K:
+        return survival.reshape(-1)
+    return survival[np.arange(K) < scheduled[:, None]]
 
 
 def expected_tokens(survivals, emitting: int) -> np.ndarray:
     """Tokens expected from the step for each budget 0..N, [N + 1]: `emitting` plus the best survivals."""
-    best = np.sort(np.asarray(survivals, dtype=np.float64), axis=None)[::-1]
+    best = np.array(survivals, dtype=np.float64).reshape(-1)
+    best.sort()
     tokens = np.empty(best.size + 1)
     tokens[0] = emitting
-    np.cumsum(best, out=tokens[1:])
+    np.add.accumulate(best[::-1], out=tokens[1:])
     tokens[1:] += emitting
     return tokens
 
@@ -40,14 +44,18 @@ def objective(
     does not reach are left out: the result has min(N, len(verify_cost) - 1 - other_tokens) + 1 entries.
     Raises ValueError if a table is too short for the step even without drafts.
     """
-    _require_fit(draft_cost, verify_cost, requests, other_tokens)
-    room = len(verify_cost) - other_tokens
-    tokens = expected_tokens(survivals, emitting)[:room]
-    milliseconds = draft_cost[requests] + np.asarray(verify_cost)[other_tokens : other_tokens + len(tokens)]
-    return tokens / milliseconds
+    require_fit(draft_cost, verify_cost, requests, other_tokens)
+    return rates(expected_tokens(survivals, emitting), draft_cost[requests], verify_cost, other_tokens)
 
 
-def _require_fit(draft_cost, verify_cost, requests: int, other_tokens: int) -> None:
+def rates(tokens: np.ndarray, draft_ms: float, verify_cost, other_tokens: int) -> np.ndarray:
+    """`objective` of a step whose expected tokens by budget are known already, and whose draft takes draft_ms."""
+    milliseconds = draft_ms + np.asarray(verify_cost)[other_tokens : other_tokens + len(tokens)]
+    return tokens[: len(milliseconds)] / milliseconds
+
+
+def require_fit(draft_cost, verify_cost, requests: int, other_tokens: int) -> None:
+    """Raises ValueError if a table is too short for the step even without drafts."""
     if other_tokens >= len(verify_cost) or requests >= len(draft_cost):
         raise ValueError(
             f"a step of {requests} requests and {other_tokens} tokens besides drafts does not "
@@ -98,30 +106,47 @@ def choose_depth_and_budget(
     Returns (depth, budget, expected tokens of the step); ties take the smaller depth, then the smaller budget. Raises
     ValueError as `objective` does.
     """
-    _require_fit(draft_cost, verify_cost, requests, other_tokens)
-    survival, verify_cost = np.asarray(survival), np.asarray(verify_cost)
-    K = survival.shape[-1]
-    exists = np.arange(K) < np.asarray(scheduled)[:, None]
-    best, position = survival[exists], exists.nonzero()[1]
-    order = np.argsort(-best, kind="stable")
-    # column i of row d: the slots among the first i of all, best first, that a draft of depth d has
-    drafted = position[order] < np.arange(K + 1)[:, None]
-    slots, gain = np.zeros((K + 1, len(best) + 1), dtype=np.int64), np.zeros((K + 1, len(best) + 1))
-    drafted.cumsum(axis=1, out=slots[:, 1:])
-    np.cumsum(drafted * best[order], axis=1, out=gain[:, 1:])
-
-    def milliseconds(other: int) -> np.ndarray:
-        size = other + slots
-        cost = np.asarray(draft_cost)[requests][: K + 1, None] + verify_cost.take(size, mode="clip")
-        if size[K, -1] >= len(verify_cost):  # the table ends before all slots are in
-            cost[size >= len(verify_cost)] = np.inf
-        return cost
-
-    tokens, cost = emitting + gain, milliseconds(other_tokens)
+    require_fit(draft_cost, verify_cost, requests, other_tokens)
+    survival, scheduled = np.asarray(survival), np.asarray(scheduled)
+    draft_ms = np.asarray(draft_cost)[requests, : survival.shape[-1] + 1].tolist()
+    groups = _depths_alike(draft_ms)
+    # tokens by budget of each group's deepest draft, which has every slot of the others at the same cost
+    tokens = [expected_tokens(offered(survival[:, :deepest], scheduled), emitting) for _, deepest in groups]
     if other_tokens > requests:
-        going_rate = ((requests + gain) / milliseconds(requests)).max()
-        worth = tokens - going_rate * cost
+        going_rate = max(
+            rates(each - emitting + requests, draft_ms[deepest], verify_cost, requests).max()
+            for each, (_, deepest) in zip(tokens, groups, strict=True)
+        )
+        worth = [
+            each[: len(cost)] - going_rate * (draft_ms[deepest] + cost)
+            for each, (_, deepest) in zip(tokens, groups, strict=True)
+            for cost in [np.asarray(verify_cost)[other_tokens : other_tokens + len(each)]]
+        ]
     else:
-        worth = tokens / cost
-    depth, column = divmod(int(worth.argmax()), worth.shape[1])
-    return depth, int(slots[depth, column]), float(tokens[depth, column])
+        worth = [
+            rates(each, draft_ms[deepest], verify_cost, other_tokens)
+            for each, (_, deepest) in zip(tokens, groups, strict=True)
+        ]
+    budgets = [peak(each) for each in worth]
+    group = int(np.argmax([each[budget] for each, budget in zip(worth, budgets, strict=True)]))
+    budget, (least, deepest) = budgets[group], groups[group]
+    depth = max(least, _depth_of(survival[:, :deepest], scheduled, budget)) if least < deepest else deepest
+    return depth, budget, float(tokens[group][budget])
+
+
+def _depths_alike(draft_ms: list[float]) -> list[tuple[int, int]]:
+    """Neighbouring depths that cost the same, as with a parallel drafter: (least, deepest) of each group."""
+    ends = [depth for depth in range(len(draft_ms) - 1) if draft_ms[depth] != draft_ms[depth + 1]]
+    return list(zip([0, *(end + 1 for end in ends)], [*ends, len(draft_ms) - 1], strict=True))
+
+
+def _depth_of(survival: np.ndarray, scheduled: np.ndarray, budget: int) -> int:
+    """The least depth whose `budget` best slots are as good as those of the whole draft."""
+    if budget == 0:
+        return 0
+    K = survival.shape[-1]
+    slots = np.where(np.arange(K) < scheduled[:, None], survival, -1.0)
+    least = np.partition(slots, slots.size - budget, axis=None)[slots.size - budget]
+    better = (slots > least).any(axis=0)
+    as_good = (slots >= least).sum(axis=0).cumsum()
+    return max(int(better.sum()), int((as_good < budget).sum()) + 1)

@@ -13,10 +13,12 @@ import numpy as np
 
 from avlab.speculation.allocation import allocate
 from avlab.speculation.budget import (
-    choose_budget,
     choose_depth_and_budget,
     expected_tokens,
     offered,
+    peak,
+    rates,
+    require_fit,
     survival,
 )
 from avlab.speculation.costs import CostTable
@@ -67,11 +69,13 @@ def running_mean(mean: np.ndarray, earlier: np.ndarray) -> np.ndarray:
     a single step tells all there is to know. A position that nobody estimated returns slowly to 1, what it began
     with, so that a depth that has not been drafted for long is tried again.
     """
+    total = np.add.reduce(earlier, axis=0)
+    if len(earlier) and not np.isnan(total).any():  # everybody has an estimate everywhere
+        learnt = 1.0 - (1.0 - LEARNT) ** np.full(len(mean), len(earlier))
+        return mean + learnt * (total / len(earlier) - mean)
     known = np.isfinite(earlier)
-    if not known.any():
-        return mean + FORGOTTEN * (1.0 - mean)
-    count = known.sum(axis=0)
-    fresh = np.where(known, earlier, 0.0).sum(axis=0) / np.maximum(count, 1)
+    count = np.add.reduce(known, axis=0, dtype=np.int64)
+    fresh = np.add.reduce(np.where(known, earlier, 0.0), axis=0) / np.maximum(count, 1)
     learnt = 1.0 - (1.0 - LEARNT) ** count
     return np.where(count > 0, mean + learnt * (fresh - mean), mean + FORGOTTEN * (1.0 - mean))
 
@@ -98,9 +102,11 @@ def decide(
             before, offer.scheduled, costs.by_depth(K), costs.verify, *size
         )
     else:
-        reachable = offered(before, offer.scheduled)
-        depth, budget = K, choose_budget(reachable, costs.draft_at(K), costs.verify, *size)
-        tokens = float(expected_tokens(reachable, offer.emitting)[budget])
+        require_fit(costs.draft_at(K), costs.verify, offer.requests, offer.other_tokens)
+        by_budget = expected_tokens(offered(before, offer.scheduled), offer.emitting)
+        draft_ms = costs.draft_at(K)[offer.requests]
+        depth, budget = K, peak(rates(by_budget, draft_ms, costs.verify, offer.other_tokens))
+        tokens = float(by_budget[budget])
     return Decision(K if explored.any() else depth, depth, budget, explored, tokens)
 
 
@@ -113,4 +119,4 @@ def admit(decision: Decision, survivals: np.ndarray, scheduled: np.ndarray) -> t
         ranked = allocate(survivals[:, : decision.depth], scheduled, decision.budget)
     else:
         ranked = np.zeros(len(scheduled), dtype=np.int64)
-    return ranked, np.where(decision.explored, scheduled, ranked)
+    return ranked, np.where(decision.explored, scheduled, ranked) if decision.explored.any() else ranked

@@ -11,7 +11,7 @@ from avlab.speculation.features import log_odds as to_log_odds
 from avlab.speculation.features import probability
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Estimates:
     """Of B requests and K positions, [B, K] float64 each; nan where nothing was drafted.
 
@@ -21,19 +21,24 @@ class Estimates:
 
     log_odds: np.ndarray
     probability: np.ndarray
-    survival: np.ndarray
+    _survival: np.ndarray | None = None
+
+    @property
+    def survival(self) -> np.ndarray:
+        if self._survival is None:  # not everybody asks
+            self._survival = survival(self.probability)
+        return self._survival
 
     @classmethod
     def of(cls, log_odds: np.ndarray) -> Estimates:
         """From log-odds."""
-        chance = probability(np.asarray(log_odds, dtype=np.float64))
-        return cls(log_odds, chance, survival(chance))
+        return cls(log_odds, probability(np.asarray(log_odds, dtype=np.float64)))
 
     @classmethod
     def of_probability(cls, chance: np.ndarray) -> Estimates:
         """From probabilities, for scores that are no estimator's."""
-        return cls(to_log_odds(chance), chance, survival(chance))
+        return cls(to_log_odds(chance), chance)
 
     def __getitem__(self, rows: slice) -> Estimates:
         """Those of some requests."""
-        return Estimates(self.log_odds[rows], self.probability[rows], self.survival[rows])
+        return Estimates(self.log_odds[rows], self.probability[rows])

@@ -41,9 +41,12 @@ class Features:
         return self.values[..., self.names.index(name)]
 
     def only(self, names: Sequence[str]) -> Features:
-        """These of the features. Raises KeyError for one that is not recorded."""
+        """These of the features. Raises KeyError for one that is not recorded. One alone is a view, not a copy."""
         if tuple(names) == self.names:
             return self
+        if len(names) == 1 and names[0] in self.names:
+            at = self.names.index(names[0])
+            return Features(tuple(names), self.values[..., at : at + 1], self.classes)
         return Features(tuple(names), np.stack([self[name] for name in names], axis=-1), self.classes)
 
     def and_also(self, name: str, column: np.ndarray) -> Features:
@@ -190,7 +193,14 @@ def probability(log_odds, xp=np):
 
     With a feature as argument this is the row's maximum probability: the `raw` acceptance estimate.
     """
-    return 1.0 / (1.0 + xp.exp(-log_odds.clip(-_SIGMOID_LIMIT, _SIGMOID_LIMIT)))
+    if not isinstance(log_odds, np.ndarray) or not log_odds.ndim:
+        return 1.0 / (1.0 + xp.exp(-log_odds.clip(-_SIGMOID_LIMIT, _SIGMOID_LIMIT)))
+    odds = np.minimum(log_odds, _SIGMOID_LIMIT)  # the same, in one array
+    np.maximum(odds, -_SIGMOID_LIMIT, out=odds)
+    np.negative(odds, out=odds)
+    np.exp(odds, out=odds)
+    odds += 1.0
+    return np.divide(1.0, odds, out=odds)
 
 
 def log_odds(probability, xp=np):

@@ -57,12 +57,16 @@ class RoundStatistics:
     def of(cls, feature, estimate, label, labelled) -> RoundStatistics:
         """Statistics of slots given as four arrays [B, K]; unlabelled slots may hold anything, even NaN."""
         labelled = np.asarray(labelled, dtype=bool)
-        f = np.where(labelled, feature, 0.0).astype(np.float64)
-        p = np.where(labelled, estimate, 0.0).astype(np.float64)
-        curvature = p * (1.0 - p)
-        residual = np.where(labelled, label - p, 0.0)
-        rows = np.array([curvature * f * f, curvature * f, curvature, residual * f, residual, labelled])
-        return cls(rows.sum(axis=1))
+        f = np.where(labelled, feature, 0.0).astype(np.float64, copy=False)
+        p = np.where(labelled, estimate, 0.0).astype(np.float64, copy=False)
+        rows = np.empty((6, *f.shape))
+        np.multiply(p, 1.0 - p, out=rows[2])
+        np.multiply(rows[2], f, out=rows[1])
+        np.multiply(rows[1], f, out=rows[0])
+        rows[4] = np.where(labelled, label - p, 0.0)
+        np.multiply(rows[4], f, out=rows[3])
+        rows[5] = labelled
+        return cls(np.add.reduce(rows, axis=1))
 
     def __add__(self, other: RoundStatistics) -> RoundStatistics:
         return RoundStatistics(self.sums + other.sums)

@@ -59,9 +59,7 @@ class RawSlots:
             scheduled=np.concatenate([each.scheduled for each in slots]),
             admitted=np.concatenate([each.admitted for each in slots]),
             label=np.concatenate([each.label for each in slots]),
-            estimates=Estimates(
-                joined(lambda e: e.log_odds), joined(lambda e: e.probability), joined(lambda e: e.survival)
-            ),
+            estimates=Estimates(joined(lambda e: e.log_odds), joined(lambda e: e.probability)),
             features=Features(
                 slots[0].features.names, np.concatenate([each.features.values for each in slots])
             ),
