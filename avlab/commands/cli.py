@@ -15,7 +15,7 @@ import typer.main
 
 from avlab import plugins
 from avlab.bias.grammar import CaseError
-from avlab.commands import bias, lab, machine, replay, terminal, vllm
+from avlab.commands import bias, lab, machine, replay, terminal, trace, vllm
 from avlab.commands.ab import ab
 from avlab.commands.attach import attach
 from avlab.commands.doctor import doctor
@@ -36,6 +36,7 @@ COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
     "ab": ab,
     "frontier": frontier,
     "replay": replay.app,
+    "trace": trace.app,
     "lab": lab.app,
     "machine": machine.app,
     "bias": bias.app,

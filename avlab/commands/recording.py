@@ -1,4 +1,4 @@
-"""`avlab replay record`: texts of a workload by the target, and a draft at every position of them, as a trace."""
+"""`avlab trace record`: texts of a workload by the target, and a draft at every position of them, as a trace."""
 
 import tempfile
 from collections.abc import Callable, Iterator

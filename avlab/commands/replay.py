@@ -1,13 +1,10 @@
 """`avlab replay`: what a recorded trace says of every policy and load on a machine, without a model."""
 
-from dataclasses import asdict
-
 import typer
 from rich.table import Table
 
 from avlab.commands import terminal
 from avlab.commands.options import Json
-from avlab.commands.recording import record
 from avlab.commands.replay_ab import ab
 from avlab.commands.replay_frontier import frontier
 from avlab.commands.replay_plan import plan
@@ -19,9 +16,6 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-
-
-app.command("record")(record)
 
 
 app.command("frontier")(frontier)
@@ -45,25 +39,4 @@ def machines(as_json: Json = False) -> None:
     table = Table("name", "costs of", "GPUs", "most requests", "trust")
     for name, each in found.items():
         table.add_row(name, each.model, f"{each.gpu} × {each.gpus}", f"{each.most_requests:,}", each.trust)
-    terminal.answers().print(table)
-
-
-@app.command()
-def traces(as_json: Json = False) -> None:
-    """List the traces that ship: whose texts, at which sampling, and how much of them a draft follows."""
-    from avlab.replay.traces import known, trace_named
-
-    found = {name: trace_named(name) for name in known()}
-    if as_json:
-        terminal.print_json(
-            {
-                name: asdict(each.about) | {"texts": each.texts, "anchors": each.anchors}
-                for name, each in found.items()
-            }
-        )
-        return
-    table = Table("name", "target", "sampling", "texts", "anchors", "tokens a step, all drafts verified")
-    for name, each in found.items():
-        numbers = f"{each.texts:,}", f"{each.anchors:,}", f"{each.tokens_per_step():.2f}"
-        table.add_row(name, each.about.target, each.about.sampling(), *numbers)
     terminal.answers().print(table)

@@ -59,7 +59,7 @@ class ReplayConfig(Traffic):
     trace: str = Field(
         DEFAULT_TRACE,
         min_length=1,
-        description="whose texts: a name from avlab replay traces, or a Parquet file",
+        description="whose texts: a name from avlab trace list, or a Parquet file",
     )
     pace: str = Field(
         "machine",
@@ -177,7 +177,7 @@ class ReplayConfig(Traffic):
         if spec.startswith("file:"):
             raise ValueError(
                 "a replay serves the texts of its trace: choose a kind of them, or record your own prompts with "
-                "avlab replay record."
+                "avlab trace record."
             )
         return spec
 

@@ -66,6 +66,11 @@ class Trace:
     def anchors(self) -> int:
         return len(self.accepted)
 
+    def left(self) -> np.ndarray:
+        """Output tokens behind each anchor, [A]."""
+        counts = self.output_tokens - 1
+        return np.repeat(self.first + counts, counts) - np.arange(self.anchors)
+
     def tokens_per_step(self) -> float:
         """Output tokens of a step that verifies whole drafts, over all anchors."""
         return float(1.0 + self.accepted.mean())

@@ -99,14 +99,9 @@ def test_the_same_command_gives_the_same_numbers(trace):
 
 
 def test_what_ships_is_listed():
-    machines, traces = (
-        json.loads(answer("machines", "--json").stdout),
-        json.loads(answer("traces", "--json").stdout),
-    )
-    assert machines["b300-deepseek-v4-flash-tp4"]["gpus"] == 4 and traces["reasoning"]["temperature"] == 0.6
-    assert (
-        "B300 × 4" in answer("machines").output and "temperature 0.6, top-p 0.95" in answer("traces").output
-    )
+    machines = json.loads(answer("machines", "--json").stdout)
+    assert machines["b300-deepseek-v4-flash-tp4"]["gpus"] == 4
+    assert "B300 × 4" in answer("machines").output
 
 
 @pytest.mark.parametrize(
@@ -128,10 +123,3 @@ def test_what_cannot_be_replayed_is_one_sentence(trace, options, sentence):
         options = ()
     refused = answer("frontier", *given, *options)
     assert refused.exit_code and is_ours(refused.exception) and sentence in str(refused.exception)
-
-
-def test_a_recording_is_of_texts_that_can_be_and_overwrites_nothing(tmp_path):
-    there = tmp_path / "there.parquet"
-    there.write_bytes(b"kept")
-    assert "is there already" in str(answer("record", str(there)).exception) and there.read_bytes() == b"kept"
-    assert "give 1 to" in str(answer("record", str(tmp_path / "new.parquet"), "--texts", "0").exception)
