@@ -160,6 +160,44 @@ def drift(
 
 
 @app.command()
+def answers(
+    traces: Annotated[
+        str, typer.Option("--traces", help="Traces with commas between; else every one that ships.")
+    ] = "",
+    machines: Annotated[
+        str, typer.Option("--machines", help="Machines with commas between; else every one that ships.")
+    ] = "",
+    table: Annotated[
+        str,
+        typer.Option("--table", help="stuck, calibration or drift; else all three, one behind the other."),
+    ] = "",
+) -> None:
+    """The tables of docs/estimators.md as Markdown: where a slope is stuck, what calibration and wrong costs cost."""
+    from avlab.experiments import estimator_answers as tables
+    from avlab.machines import known as known_machines
+    from avlab.machines import machine as machine_named
+    from avlab.replay.traces import known as known_traces
+    from avlab.replay.traces import trace_named
+
+    if table not in ("", "stuck", "calibration", "drift"):
+        raise ConfigError([f"table is {table!r}: choose stuck, calibration or drift."])
+    recorded = [trace_named(name) for name in _names(traces) or known_traces()]
+    emulated = [machine_named(name, recorded[0].about.K) for name in _names(machines) or known_machines()]
+    with terminal.bar() as progress:
+
+        def say(what: str) -> None:
+            progress(what, 0, 0)
+
+        parts = {
+            "stuck": lambda: tables.stuck(recorded, emulated[0], say),
+            "calibration": lambda: tables.calibration(recorded, emulated, say),
+            "drift": lambda: tables.drift(recorded, emulated, say),
+        }
+        found = [make() for name, make in parts.items() if table in ("", name)]
+    print("\n\n".join(found))
+
+
+@app.command()
 def transfer(
     learnt_on: Annotated[
         str, typer.Option("--learnt-on", help="The trace that estimators learn from.")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from avlab.experiments import estimator_learning as learning
-from avlab.experiments.estimator_losses import LEARN, REPEATS, rates, ratio, table_of
+from avlab.experiments.estimator_losses import LEARN, REPEATS, rates, ratio, share_of, table_of
 from avlab.machines import Machine
 from avlab.policies.base import PolicyContext
 from avlab.replay.trace import Trace
@@ -94,5 +94,5 @@ def drift(
     true, found = served_by(table), []
     for each, distort in DRIFTS.items():
         wrong = served_by(CostTable(table.draft, distort(table.verify, full)))
-        found.append(Drift(each, *ratio(wrong, true)))
+        found.append(Drift(each, *ratio(wrong, true, share_of(trace, load))))
     return found

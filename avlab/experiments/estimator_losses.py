@@ -14,6 +14,7 @@ the perfectly calibrated estimate stands in for it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -163,17 +164,26 @@ def rates(
     return found
 
 
-def ratio(mine: np.ndarray, others: np.ndarray) -> tuple[float, float, float]:
-    """The geometric mean of ratios by repeat, with its 95 % interval for one such set of texts."""
+def ratio(mine: np.ndarray, others: np.ndarray, share: float) -> tuple[float, float, float]:
+    """The geometric mean of ratios by repeat, with its 95 % interval over texts like those of the trace.
+
+    share: of the trace's texts that a repeat serves. Repeats tell how much the ratio differs between samples of that
+    many texts; the trace is itself one sample, and the repeats a choice from it.
+    """
     logs = np.log(mine / others)
     half = np.inf
     if len(logs) > 1:
-        half = (
-            student_quantile(len(logs) - 1, (1 + CONFIDENCE) / 2) * float(logs.std(ddof=1)) / len(logs) ** 0.5
-        )
+        spread = float(logs.std(ddof=1)) * (share + 1 / len(logs)) ** 0.5
+        half = student_quantile(len(logs) - 1, (1 + CONFIDENCE) / 2) * spread
     middle = float(logs.mean())
     low, high = np.exp([middle - half, middle + half])
     return float(np.exp(middle)), float(low), float(high)
+
+
+def share_of(trace: Trace, load: int) -> float:
+    """Of the trace's texts, how large a part a repeat serves."""
+    tokens = max(STEPS * load, REQUEST_STEPS) * trace.tokens_per_step()
+    return float(min(tokens / trace.output_tokens.sum(), 1.0))
 
 
 def losses(
@@ -184,8 +194,12 @@ def losses(
     depth: bool = False,
     seed: int = 0,
     repeats: int = REPEATS,
+    rungs: Sequence[str] = RUNGS,
 ) -> list[Rung]:
-    """The rungs of an estimator under a load, from the arm up. Raises TraceError."""
+    """The rungs of an estimator under a load, from the arm up; the first few where no more are asked for.
+
+    Raises TraceError.
+    """
     learning.check(trace, [name])
     everything = np.arange(trace.texts)
     serving = learning.learn(trace, machine, name, everything, own=True, load=load, steps=LEARN, seed=seed)
@@ -199,25 +213,31 @@ def losses(
         "calibration": with_column(trace, calibrated, tails),
         "ranking": with_column(trace, true, None if tails is None else true_on_text(true, tails)),
     }
-    found = {"arm": rates(trace, machine, arm, load, seed, repeats)}
-    for rung in ("calibration", "ranking"):
-        found[rung] = rates(
-            served[rung], machine, told_policy(trace, machine, load, depth), load, seed, repeats
-        )
-    known = served["ranking"]
-    found["anticipation"] = rates(
-        known, machine, told_policy(trace, machine, load, depth), load, seed, repeats, ahead=chance
+    known, limit = (
+        served["ranking"],
+        AtRate(arm.arm, PolicyContext(trace.about.K, table_of(trace, machine, load))),
     )
-    best = AtRate(arm.arm, PolicyContext(trace.about.K, table_of(trace, machine, load)))
-    best.estimator, best.rate = Told(trace.about.K), float(found["anticipation"].mean()) / 1e3
-    for _ in range(2):  # the rate that it reaches is the rate that it goes by
-        found["rule"] = rates(known, machine, best, load, seed, repeats, ahead=chance)
-        best.rate = float(found["rule"].mean()) / 1e3
-    rungs, below = [], found["arm"]
-    for rung in RUNGS:
-        rungs.append(Rung(rung, float(found[rung].mean()), *ratio(found[rung], below)))
-        below = found[rung]
-    return rungs
+
+    def replayed(rung: str) -> np.ndarray:
+        if rung == "arm":
+            return rates(trace, machine, arm, load, seed, repeats)
+        told = told_policy(trace, machine, load, depth)
+        if rung in served:
+            return rates(served[rung], machine, told, load, seed, repeats)
+        if rung == "anticipation":
+            return rates(known, machine, told, load, seed, repeats, ahead=chance)
+        limit.estimator, limit.rate = Told(trace.about.K), float(found["anticipation"].mean()) / 1e3
+        first = rates(known, machine, limit, load, seed, repeats, ahead=chance)
+        limit.rate = float(first.mean()) / 1e3  # the rate that it reaches is the rate that it goes by
+        return rates(known, machine, limit, load, seed, repeats, ahead=chance)
+
+    found: dict[str, np.ndarray] = {}
+    steps: list[Rung] = []
+    for rung in rungs:
+        found[rung] = replayed(rung)
+        below = found[rungs[max(len(steps) - 1, 0)]]
+        steps.append(Rung(rung, float(found[rung].mean()), *ratio(found[rung], below, share_of(trace, load))))
+    return steps
 
 
 def true_on_text(true: np.ndarray, tails: np.ndarray) -> np.ndarray:
