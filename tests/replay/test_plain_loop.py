@@ -48,8 +48,9 @@ def plain(trace, emulated, policy, requests, seed, steps):
     for one, part in zip(under_way, share, strict=True):
         one.at = int(part * (trace.output_tokens[one.text] - 1))
 
-    def told(slots):
-        return Features(trace.about.features, np.array(slots, dtype=np.float64).reshape(len(slots), K, F))
+    def told(slots, whose):
+        values = np.array(slots, dtype=np.float64).reshape(len(slots), K, F)
+        return Features(trace.about.features, values, [trace.kind[one.text] for one in whose])
 
     def slots_of(row, depth):
         return [list(row[k]) if k < depth else [np.nan] * F for k in range(K)]
@@ -81,7 +82,7 @@ def plain(trace, emulated, policy, requests, seed, steps):
             depth = decision.drafted
             offer.scheduled = np.array([min(int(most), depth) for most in offer.scheduled])
             anchors = [int(trace.first[one.text]) + one.at for one in ready]
-            features = told([slots_of(trace.features[anchor], depth) for anchor in anchors])
+            features = told([slots_of(trace.features[anchor], depth) for anchor in anchors], ready)
             estimates = policy.estimate(features) if depth else None
             admitted = policy.admit(decision, estimates, offer).admitted.tolist()
             kept = [min(int(trace.accepted[anchor]), a) for anchor, a in zip(anchors, admitted, strict=True)]
@@ -91,14 +92,20 @@ def plain(trace, emulated, policy, requests, seed, steps):
                 if estimates is None:
                     one.earlier = unknown
                 elif trace.behind is not None and admitted[i] < depth and kept[i] == admitted[i]:
-                    other = told([slots_of(trace.behind[anchor, admitted[i]], depth)])
+                    other = told([slots_of(trace.behind[anchor, admitted[i]], depth)], [one])
                     one.earlier = policy.estimate(other).probability[0].tolist()
                 else:
                     one.earlier = estimates.probability[i].tolist()
         policy.end_step()
         emitted = [min(n + 1, most) for n, most in zip(kept, left, strict=True)]
         yield Step(
-            milliseconds=emulated.milliseconds(len(ready), depth, offer.other_tokens + sum(admitted)),
+            milliseconds=emulated.milliseconds(
+                len(ready),
+                depth,
+                offer.other_tokens + sum(admitted),
+                sum(int(trace.prompt_tokens[one.text]) + one.at for one in ready),
+                prefill,
+            ),
             decoding=len(ready),
             emitting=offer.emitting,
             tokens=sum(emitted) + begun,
@@ -135,7 +142,7 @@ def test_made_up_texts(arm, requests):
     assert here == there
 
 
-@pytest.mark.parametrize("arm", ["adaptive", "adaptive:head+depth"])
+@pytest.mark.parametrize("arm", ["adaptive", "adaptive:head+depth", "adaptive:classes"])
 @pytest.mark.parametrize("name", [B300, H100])
 def test_recorded_texts(arm, name):
     here, there = both(trace_named("reasoning"), arm, 12, 80, name)
