@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from avlab.engine.profile import Costs
+from avlab.engine.profile import Costs, profile
 from avlab.machines import PROFILED, Machine, machine
 from avlab.machines.imported import Imported, rest_line, text_of
+from avlab.policies.arm import Arm
 
 if TYPE_CHECKING:
     from avlab.bench.lab import Lab
+
+WASHOUT, LEAST_STEPS = 2, 6  # steps of a block
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +56,37 @@ def timed_step(lab: Lab) -> TimedStep:
     )
 
 
+def block(lab: Lab, arm: str, seconds: float) -> list[TimedStep]:
+    """Steps under an arm for so many seconds; the first ones, which wash the last arm out, are left out."""
+    lab.engine.set_policy(Arm.parse(arm))
+    spent = 0.0
+    served: list[TimedStep] = []
+    while spent < seconds or len(served) < LEAST_STEPS:
+        served.append(timed_step(lab))
+        spent += served[-1].all_ms / 1e3
+    return served[WASHOUT:]
+
+
+def timed_again(lab: Lab) -> Costs:
+    """The engine's step costs, timed once more. The engine must be idle."""
+    engine = lab.engine
+    batched = engine.config.batched_tokens(engine.K)
+    return profile(lab.built.target, engine.drafter, engine.cache, engine.config.max_num_seqs, batched)
+
+
 def this_machine(
-    costs: Costs, steps: Sequence[TimedStep], most_requests: int, prefill_tokens: int, K: int
+    timed: Sequence[Costs], steps: Sequence[TimedStep], most_requests: int, prefill_tokens: int, K: int
 ) -> Machine:
-    """The machine of a profile, and of what these steps took besides, as `avlab machine import` makes it of a run."""
+    """The machine of some profiles, and of what these steps took besides: as `avlab machine import` makes one."""
     rest = []
     decoding = [step for step in steps if not step.prompt_tokens]
     for rows in sorted({step.target_tokens for step in decoding}):
         those = [step.rest_ms for step in decoding if step.target_tokens == rows]
         rest.append((rows, float(np.median(those)), len(those)))
     base, each = rest_line(rest)
-    table = Imported(costs.draft or [(1, 1, 0.0)], costs.verify, True, "avlab")
+    draft = [sample for costs in timed for sample in costs.draft]
+    verify = [sample for costs in timed for sample in costs.verify]
+    table = Imported(draft or [(1, 1, 0.0)], verify, True, "avlab")
     text = text_of(
         table,
         "this machine",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,13 +13,19 @@ import numpy as np
 from avlab.bench.base import NotMeasured
 from avlab.machines import Machine
 from avlab.policies.arm import Arm
+from avlab.policies.fixed import NONE
 from avlab.replay.server import ReplayServer
 from avlab.replay.trace import Trace
 from avlab.speculation.costs import CostTable
+from avlab.workers.intake import request_seed
 from avlab.workloads import Moment, open_workload
 
 if TYPE_CHECKING:
     from avlab.bench.lab import Lab
+
+AGAIN = (
+    1000  # the seed of the first texts that are recorded again; the trace's and the workloads' are smaller
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +65,51 @@ def prompts_of(lab: Lab, trace: Trace) -> list[tuple[list[int], str]]:
     return prompts
 
 
+def recorded_again(
+    lab: Lab,
+    trace: Trace,
+    prompts: Sequence[tuple[list[int], str]],
+    limit: int,
+    draw: int,
+    folder: Path,
+    progress: Callable[[float, float], None],
+) -> Trace:
+    """Other texts of the same prompts, cut at `limit` tokens: one set of texts has luck of its own, which every cell of
+    a comparison would share. folder: keeps what is recorded, so that an interrupted recording goes on. Raises
+    NotMeasured."""
+    from avlab.engine.drafters.along import Recordable
+    from avlab.engine.recording.chances import Sampling
+    from avlab.engine.recording.work import Plan, joined, record_parts
+    from avlab.engine.request import Request
+
+    about, drafter = replace(trace.about, seed=AGAIN + draw), lab.engine.drafter
+    if not isinstance(drafter, Recordable):
+        raise NotMeasured("this drafter does not draft along a known text.")
+    sampling = Sampling(about.temperature, about.top_p, about.top_k)
+    requests = [
+        Request(
+            i,
+            tokens,
+            limit,
+            sampling.temperature,
+            sampling.top_k,
+            sampling.top_p,
+            request_seed(about.seed, i),
+            kind,
+        )
+        for i, (tokens, kind) in enumerate(prompts)
+    ]
+    plan = Plan(requests, sampling, about.seed, folder, f"{about} {len(prompts)} {limit}")
+    plan.open()
+    lab.clear()
+    lab.engine.set_policy(NONE)
+    record_parts(plan, lab.built, drafter, range(plan.parts), lambda done: progress(done, len(requests)))
+    found = joined(plan, about)
+    if found.texts != len(prompts):
+        raise NotMeasured("a text ended with its first token, which no trace holds: measure at another seed.")
+    return found
+
+
 def served_by_engine(
     lab: Lab,
     arm: str,
@@ -85,6 +137,24 @@ def served_by_engine(
 
 
 def served_in_replay(
+    traces: Sequence[Trace],
+    machine: Machine,
+    costs: CostTable,
+    arm: str,
+    load: int,
+    count: int,
+    limit: int,
+    prefill_tokens: int,
+) -> Texts:
+    """The first `count` texts of traces of the same prompts, cut at `limit` tokens, each trace in the same closed loop,
+    by policies that decide by the same costs; a prompt's texts together."""
+    each = [_replayed(trace, machine, costs, arm, load, count, limit, prefill_tokens) for trace in traces]
+    return Texts(
+        np.sum([found.tokens for found in each], axis=0), np.sum([found.steps for found in each], axis=0)
+    )
+
+
+def _replayed(
     trace: Trace,
     machine: Machine,
     costs: CostTable,
@@ -94,8 +164,6 @@ def served_in_replay(
     limit: int,
     prefill_tokens: int,
 ) -> Texts:
-    """The trace's first `count` texts, cut at `limit` tokens, in the same closed loop, by policies that decide by the
-    same costs."""
     server = ReplayServer(trace, machine, Arm.parse(arm), load, costs=costs, prefill_tokens=prefill_tokens)
     numbers = itertools.count()
     found: dict[int, tuple[int, int]] = {}

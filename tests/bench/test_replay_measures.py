@@ -37,11 +37,13 @@ def test_intervals_hold_what_they_promise():
 def test_replay_serves_each_of_the_first_texts_once():
     trace = made_up(texts=12)
     emulated = machine(B300, trace.about.K)
-    found = served_in_replay(trace, emulated, emulated.table(), "fixed:2", 4, 8, 1000, 256)
+    found = served_in_replay([trace], emulated, emulated.table(), "fixed:2", 4, 8, 1000, 256)
     assert found.tokens.tolist() == trace.output_tokens[:8].tolist()
     assert (found.steps <= found.tokens).all() and found.tokens_per_step > 1
-    cut = served_in_replay(trace, emulated, emulated.table(), "fixed:2", 4, 8, 2, 256)
+    cut = served_in_replay([trace], emulated, emulated.table(), "fixed:2", 4, 8, 2, 256)
     assert cut.tokens.max() <= 2
+    twice = served_in_replay([trace, trace], emulated, emulated.table(), "fixed:2", 4, 8, 1000, 256)
+    assert twice.tokens.tolist() == (2 * found.tokens).tolist()
 
 
 def test_a_machine_prices_the_steps_it_was_made_of():
@@ -54,7 +56,7 @@ def test_a_machine_prices_the_steps_it_was_made_of():
         )
         for r in (1, 4, 16)
     ]
-    emulated = this_machine(costs, steps, 16, 256, 3)
+    emulated = this_machine([costs], steps, 16, 256, 3)
     assert (emulated.about.step_ms, emulated.about.row_ms) == (pytest.approx(2.0), pytest.approx(0.05))
     assert priced(emulated, steps) == pytest.approx((1.0, 1.0, 1.0, 1.0))
     assert priced(emulated, [steps[0]])[0] == pytest.approx(1.0)

@@ -4,12 +4,21 @@ import json
 from statistics import NormalDist
 
 from avlab.bench.base import Bar, Context, Measure, NotMeasured, Result, Table
-from avlab.bench.served_texts import Texts, difference, pooled, prompts_of, served_by_engine, served_in_replay
+from avlab.bench.served_texts import (
+    Texts,
+    difference,
+    pooled,
+    prompts_of,
+    recorded_again,
+    served_by_engine,
+    served_in_replay,
+)
 
 ARMS = ("fixed:1", "fixed:3", "fixed:7", "adaptive", "adaptive+depth")
 PROMPTS = {16: 140, 4: 70, 1: 28}  # by requests: all of the shipped trace, and fewer where serving is slow
 TOKENS = 64  # of a text, at most: an interval is by text, so many short ones say more
 TRACE = "reasoning"
+DRAWS = 2  # further sets of texts of the same prompts
 CONFIDENCE = 0.99  # joint, of all cells
 BARS = (
     Bar("replay-apart", "replay and engine, tokens a step: farthest apart of 15 cells", "%"),
@@ -42,6 +51,14 @@ def measure(context: Context) -> Result:
     context.folder.mkdir(parents=True, exist_ok=True)
     path = context.folder / f"replay-{context.key}.json"
     kept = json.loads(path.read_text()) if path.is_file() else {}
+    traces = [trace]
+    for draw in range(context.pick(0, DRAWS)):
+
+        def recording(done: float, total: float, draw: int = draw) -> None:
+            context.progress(f"recording texts again, {draw + 1} of {DRAWS}", done, total)
+
+        folder = context.folder / f"replay-{context.key}-{draw}.parts"
+        traces.append(recorded_again(lab, trace, written, TOKENS, draw, folder, recording))
     rows, pairs, apart = [], [], []
     for arm, load in cells:
         count, name = prompts[load], f"{arm}@{load}"
@@ -54,7 +71,7 @@ def measure(context: Context) -> Result:
             kept[name] = [served.tokens.tolist(), served.steps.tolist()]
             path.write_text(json.dumps(kept))
         served = Texts(*map(np.array, kept[name]))
-        replayed = served_in_replay(trace, emulated, table, arm, load, count, TOKENS, prefill)
+        replayed = served_in_replay(traces, emulated, table, arm, load, count, TOKENS, prefill)
         off = difference(replayed, served, quantile)
         pairs.append((replayed, served))
         apart.append(off)

@@ -1,7 +1,7 @@
 """Replay's clock against the engine's: what steps take by the engine's own measured table, and tokens a second."""
 
 from avlab.bench.base import Bar, Context, Measure, NotMeasured, Result, Table
-from avlab.bench.rounds import switchback
+from avlab.bench.rounds import schedule
 
 ARMS = ("none", "fixed:1", "fixed:3", "fixed:7", "adaptive", "adaptive+depth")
 LOADS = (1, 4, 16)
@@ -14,10 +14,11 @@ BARS = (
 
 
 def measure(context: Context) -> Result:
-    """Arms alternate in blocks; the table is timed just before, and what steps take besides while they serve."""
+    """Rounds: the table is timed, then every arm serves a block under every load. So table and blocks meet the same
+    moments of the machine."""
     from avlab.bench.lab import Lab
-    from avlab.bench.priced_steps import TimedStep, priced, this_machine, timed_step
-    from avlab.bench.rounds import Block
+    from avlab.bench.priced_steps import TimedStep, block, priced, this_machine, timed_again
+    from avlab.engine.profile import Costs
     from avlab.policies.arm import Arm
     from avlab.policies.base import PolicyContext, make_policy
     from avlab.replay.serving import Replay
@@ -31,26 +32,20 @@ def measure(context: Context) -> Result:
         raise NotMeasured(f"the trace {TRACE} is of {about.target} with {about.drafter}: measure these.")
     lab.max_new_tokens = int(trace.limit.max())
     sampling = Sampling(about.temperature, about.top_k, about.top_p)
-    seconds, rounds = context.pick(1.0, 3.0), context.pick(2, 5)
+    seconds, rounds = context.pick(0.5, 2.5), context.pick(2, 6)
     steps: dict[tuple[str, int], list[TimedStep]] = {(arm, load): [] for load in LOADS for arm in ARMS}
-    for load in LOADS:
-        lab.begin(load, "adaptive", sampling)
-
-        def serve(arm: str, number: int, load: int = load) -> Block:
-            lab.engine.set_policy(Arm.parse(arm))
-            spent, served = 0.0, []
-            while spent < seconds:
-                served.append(timed_step(lab))
-                spent += served[-1].all_ms / 1e3
-            steps[arm, load] += served[2:]  # the first ones still wash the last arm out
-            return Block(arm, number, sum(s.tokens for s in served), spent, len(served))
-
-        def shown(done: float, total: float, load: int = load) -> None:
-            context.progress(f"blocks at {load}", done, total)
-
-        switchback(ARMS, rounds, serve, shown, seed=load)
+    timed: list[Costs] = []
+    for number in range(rounds):
+        context.progress("timing steps again", number, rounds)
+        lab.clear()
+        timed.append(timed_again(lab))
+        for load in LOADS:
+            lab.begin(load, "adaptive", sampling)
+            context.progress(f"blocks at {load}", number, rounds)
+            for _, arm in schedule(ARMS, 1, seed=number):
+                steps[arm, load] += block(lab, arm, seconds)
     emulated = this_machine(
-        lab.built.costs,
+        timed,
         [step for those in steps.values() for step in those],
         lab.engine.config.max_num_seqs,
         lab.engine.config.prefill_tokens(about.K),
