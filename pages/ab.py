@@ -10,7 +10,7 @@ from avlab.experiments.words import blocks_of, errors_together, ratios_explained
 from avlab.figures import ab
 from avlab.kinds.registry import recorded_kind
 from avlab.store import queries
-from avlab.ui import ab_setup, badge, experiment_columns, host, transfer
+from avlab.ui import ab_setup, badge, experiment_columns, host, replay_ab, replay_setup, transfer
 from avlab.ui.chart import chart
 from avlab.ui.shown import end, page, pick, tick
 
@@ -18,10 +18,19 @@ TITLE = "A/B"
 ICON = ":material/science:"
 ORDER = 50
 
+
+def before() -> None:
+    """Replay instead, which needs no run; or the form that measures."""
+    if replay_setup.asked("ab"):
+        replay_ab.draw()
+        end()
+    ab_setup.form()
+
+
 shown = page(
     TITLE,
     "Does adaptive verification beat the best fixed length on this traffic at this load, by how much, and why?",
-    before=ab_setup.form,
+    before=before,
 )
 with host.connection() as con:
     others = queries.experiment_runs(con)

@@ -9,7 +9,7 @@ from avlab.experiments.published import PUBLISHED, PublishedPoint, read_frontier
 from avlab.experiments.words import requests
 from avlab.figures import frontier
 from avlab.store import queries
-from avlab.ui import badge, experiment_columns, frontier_setup, host, transfer
+from avlab.ui import badge, experiment_columns, frontier_setup, host, replay_frontier, replay_setup, transfer
 from avlab.ui.chart import chart
 from avlab.ui.refusals import refusals
 from avlab.ui.shown import end, page, pick, tick
@@ -21,10 +21,19 @@ ORDER = 60
 NONE, SHIPPED, OWN = "nothing", "DeepSeek-V4-Pro with DSpark, 8 B300 (vLLM blog)", "a CSV of mine"
 LOGARITHMIC, LINEAR = "logarithmic", "linear"
 
+
+def before() -> None:
+    """Replay instead, which needs no run; or the form that measures."""
+    if replay_setup.asked("frontier"):
+        replay_frontier.draw()
+        end()
+    frontier_setup.form()
+
+
 shown = page(
     TITLE,
     "Which policy gives the most tokens at the speed a user wants, from an idle machine to a full one?",
-    before=frontier_setup.form,
+    before=before,
 )
 with host.connection() as con:
     measured = queries.experiment_runs(con, frontier=True)

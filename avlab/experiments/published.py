@@ -84,13 +84,17 @@ def _published_point(row: Mapping[str, str]) -> PublishedPoint:
     return PublishedPoint(row["arm"], int(load), measures["tok_s"], measures["tok_s_user"])
 
 
-def shared_loads(published: Sequence[PublishedPoint], own: Sequence[Point]) -> list[int]:
+def shared_loads(
+    published: Sequence[PublishedPoint], own: Sequence[Point] | Sequence[PublishedPoint]
+) -> list[int]:
     """The loads at which both have measured no speculation: at one of them the first can be laid on the second."""
     return sorted({p.load for p in published if p.arm == "none"} & {p.load for p in own if p.arm == "none"})
 
 
 def scaled(
-    published: Sequence[PublishedPoint], own: Sequence[Point], load: int | None = None
+    published: Sequence[PublishedPoint],
+    own: Sequence[Point] | Sequence[PublishedPoint],
+    load: int | None = None,
 ) -> list[PublishedPoint]:
     """A published frontier in our units: its no-speculation point is laid on ours, for comparing shapes. Empty where
     there is none.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -51,7 +51,8 @@ class Precision:
 
 
 def ratio(cell: Cell, other: Cell) -> Ratio:
-    """One arm over another, block by block."""
+    """One arm over another, block by block, of the blocks that both have by now."""
+    cell, other = _even([cell, other])
     return _between(cell, _sums(cell), _sums(other), other.arm)
 
 
@@ -65,7 +66,7 @@ def over_best_fixed(cells: Sequence[Cell]) -> list[Ratio]:
     """
     found = []
     for load in dict.fromkeys(cell.load for cell in cells):
-        here = [cell for cell in cells if cell.load == load]
+        here = _even([cell for cell in cells if cell.load == load])
         fixed = [cell for cell in here if arm_of(cell.arm).fixed]
         if fixed:
             best = max(fixed, key=lambda cell: cell.tokens_per_s)
@@ -93,6 +94,7 @@ def rate_of_user(cell: Cell) -> Ends:
 def precision(cell: Cell, other: Cell, half_width: float) -> Precision | None:
     """Blocks and texts that it takes to know the ratio to ± half_width (0.01: 1 %); None of one block, where nothing is
     known. Goes by the spread between the blocks seen."""
+    cell, other = _even([cell, other])
     z = _deviations(_sums(cell)) - _deviations(_sums(other))
     if len(z) < 2:
         return None
@@ -107,6 +109,12 @@ def precision(cell: Cell, other: Cell, half_width: float) -> Precision | None:
         if student_quantile(repeats - 1, (1 + CONFIDENCE) / 2) ** 2 * share <= goal**2:
             return Precision(half_width, repeats, texts)
     return Precision(half_width, None, 2 * cell.of)
+
+
+def _even(cells: Sequence[Cell]) -> list[Cell]:
+    """The cells with the blocks that all of them have by now: a block's number says which texts it serves."""
+    least = min(len(cell.blocks) for cell in cells)
+    return [replace(cell, blocks=cell.blocks[:least]) for cell in cells]
 
 
 def _sums(cell: Cell) -> np.ndarray:

@@ -36,7 +36,7 @@ def frontier(
     arms = list(dict.fromkeys([p.arm for p in points] + [p.arm for p in published]))
     for arm in dict.fromkeys(point.arm for point in points):
         mine = sorted((p for p in points if p.arm == arm), key=lambda point: point.load)
-        colour, symbol, _ = _style(arms.index(arm))
+        colour, symbol, _ = style(arms.index(arm))
         figure.add_trace(
             go.Scatter(
                 x=[p.interactivity for p in mine], y=[p.tokens_per_s for p in mine], name=arm,
@@ -46,13 +46,14 @@ def frontier(
                     "color": [palette.faint(colour, FAINT) if p.dominated else colour for p in mine],
                     "size": 9, "symbol": symbol,
                 },
-                error_x=_bars([_across(p) for p in mine], colour), error_y=_bars([_up(p) for p in mine], colour),
+                error_x=error_bars([_across(p) for p in mine], colour),
+                error_y=error_bars([_up(p) for p in mine], colour),
                 customdata=[_hover(p) for p in mine], hovertemplate="%{customdata}<extra></extra>",
             )
         )  # fmt: skip
     for arm in dict.fromkeys(point.arm for point in published):
         theirs = sorted((p for p in published if p.arm == arm), key=lambda point: point.load)
-        colour, symbol, dash = _style(arms.index(arm))
+        colour, symbol, dash = style(arms.index(arm))
         figure.add_trace(
             go.Scatter(
                 x=[p.interactivity for p in theirs], y=[p.tokens_per_s for p in theirs], name=f"{arm}, published",
@@ -68,7 +69,7 @@ def frontier(
         [_up(p) for p in points] + [(p.tokens_per_s, None, None) for p in published],
     )
     across, up = (
-        {"type": "log", "dtick": "D2"} if logarithmic else {"range": [0.0, _reach(each)]} for each in bars
+        {"type": "log", "dtick": "D2"} if logarithmic else {"range": [0.0, reach(each)]} for each in bars
     )
     figure.update_layout(xaxis={"showgrid": True, **across}, yaxis=up)
     if logarithmic:  # a zoom of the other axes means something else on these
@@ -84,20 +85,20 @@ def _across(point: Point) -> Ends:
     return point.interactivity, point.interactivity_low, point.interactivity_high
 
 
-def _reach(bars: Sequence[Ends]) -> float:
+def reach(bars: Sequence[Ends]) -> float:
     """The end of an axis: all points and what fits of their bars; wide ones are cut off rather than points crowded."""
     most = max(middle for middle, _, _ in bars)
     highest = max(high or middle for middle, _, high in bars)
     return 1.1 * min(highest, BARS_WITHIN * most)
 
 
-def _style(place: int) -> tuple[str, str, str]:
+def style(place: int) -> tuple[str, str, str]:
     """Colour, symbol and dash of the arm with this number: no two of the first 40 have the same."""
     again = place // len(COLOURS) % len(SYMBOLS)
     return COLOURS[place % len(COLOURS)], SYMBOLS[again], DASHES[again]
 
 
-def _bars(bars: Sequence[Ends], colour: str) -> dict[str, str | float | list[float]]:
+def error_bars(bars: Sequence[Ends], colour: str) -> dict[str, str | float | list[float]]:
     return {
         "array": [(high or middle) - middle for middle, _, high in bars],
         "arrayminus": [middle - (low or middle) for middle, low, _ in bars],
