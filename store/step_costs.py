@@ -10,7 +10,7 @@ def step_costs(con: duckdb.DuckDBPyConnection, run: str) -> dict:
     """A run's step costs, fit for a machine's file: kind, target, machine (dict), config (dict), K; draft, a list of
     (requests, depth, ms); verify, of (tokens, ms), samples; captured, the largest captured size that its table shows,
     or 0; rest, of (rows sampled from, ms, steps): the median of what steps took besides draft and pass, where the run
-    tells.
+    tells; passes, of (tokens, prompt tokens, ms, steps): the median of the target's passes as served.
 
     Raises UnknownRun, and NoCosts where nothing was timed.
     """
@@ -41,6 +41,14 @@ def step_costs(con: duckdb.DuckDBPyConnection, run: str) -> dict:
         """,
         {"run": run},
     ).fetchall()
+    passes = con.execute(
+        """
+        SELECT target_tokens, prompt_tokens, median(verify_ms), count(*) FROM steps
+        WHERE run = $run::UUID AND target_tokens > 0 AND verify_ms IS NOT NULL AND prompt_tokens IS NOT NULL
+        GROUP BY target_tokens, prompt_tokens ORDER BY count(*) DESC, target_tokens, prompt_tokens LIMIT 2000
+        """,
+        {"run": run},
+    ).fetchall()
     return {
         "kind": about["kind"],
         "target": about["target"],
@@ -50,6 +58,7 @@ def step_costs(con: duckdb.DuckDBPyConnection, run: str) -> dict:
         "draft": [(size, depth or about["K"], ms) for phase, size, depth, ms in rows if phase == "draft"],
         "verify": verify,
         "captured": _captured(sorted({size for size, _ in verify}), table),
+        "passes": passes,
         "rest": [row for row in rest if row[1] is not None],
     }
 

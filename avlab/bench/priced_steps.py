@@ -12,7 +12,7 @@ import numpy as np
 
 from avlab.engine.profile import Costs, profile
 from avlab.machines import PROFILED, Machine, machine
-from avlab.machines.imported import Imported, rest_line, text_of
+from avlab.machines.imported import Imported, prompt_saving, rest_line, text_of
 from avlab.policies.arm import Arm
 
 if TYPE_CHECKING:
@@ -96,6 +96,9 @@ def this_machine(
         trust=PROFILED,
         step_ms=base,
         row_ms=each,
+        prompt_saves_ms=prompt_saving(
+            verify, [(step.target_tokens, step.prompt_tokens, step.verify_ms, 1) for step in steps]
+        ),
         prefill_tokens=prefill_tokens,
         most_requests=most_requests,
     )

@@ -146,7 +146,7 @@ def _of_file(file: Path) -> dict[str, Any]:
 
 def _of_run(run: str, database: Path | None) -> "tuple[Imported, dict[str, Any]]":
     """What a run says of its machine: a table, and settings of the machine's file."""
-    from avlab.machines.imported import Imported, rest_line
+    from avlab.machines.imported import Imported, prompt_saving, rest_line
 
     def read(con: "DuckDBPyConnection") -> dict[str, Any]:
         from avlab.store import queries
@@ -174,6 +174,9 @@ def _of_run(run: str, database: Path | None) -> "tuple[Imported, dict[str, Any]]
         "captured": int(told["captured"]),
         "step_ms": rest,
         "row_ms": each,
+        "prompt_saves_ms": prompt_saving(
+            table.verify, [(int(t), int(p), float(ms), int(n)) for t, p, ms, n in told["passes"]]
+        ),
     }
     if own and config.get("max_num_seqs"):
         K, most = int(told["K"] or 0), int(config["max_num_seqs"])

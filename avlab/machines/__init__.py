@@ -62,6 +62,8 @@ class Machine:
         """
         draft = self._draft[requests][depth]
         verify = self._verify[tokens] if tokens < len(self._verify) else self._verify[-1]
+        if prefill:
+            verify = max(verify - self.about.prompt_saves_ms * prefill, 0.0)
         if cached:
             verify += self.verify_cached_ms * cached
             if depth:

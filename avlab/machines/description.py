@@ -71,6 +71,7 @@ class Description(_Part):
     most_requests: int = Field(ge=1, le=100_000)
     most_tokens: int = Field(ge=1, le=LARGEST_SIZE)
     step_ms: Milliseconds = 0.0  # what a step takes besides
+    prompt_saves_ms: Milliseconds = 0.0  # by which a prompt token of a pass is cheaper: it needs no logits
     row_ms: Milliseconds = 0.0  # and for each row that is sampled from: newest tokens and admitted drafts
     prefill_tokens: int = Field(2048, ge=1, le=LARGEST_SIZE)
     draft: Drafting | Fit

@@ -12,8 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from avlab.machines.description import LARGEST_FILE, LARGEST_SIZE, MOST_SAMPLES, MachineError
-from avlab.speculation.costs import MOST_MS
+from avlab.speculation.costs import MOST_MS, medians
 
 MOST_DIGITS = 6  # of a number in a machine's file
 
@@ -110,6 +112,26 @@ def rest_line(points: Sequence[tuple[int, float, int]]) -> tuple[float, float]:
     return mean - slope * rows, slope
 
 
+def prompt_saving(
+    verify: Sequence[tuple[int, float]], passes: Sequence[tuple[int, int, float, int]]
+) -> float:
+    """By how much a prompt token of a pass is cheaper than the table of timed passes (tokens, ms) says, in ms.
+
+    passes: (tokens, prompt tokens, ms, steps) as served. Those without prompts tell how dear passes were in serving
+    beside the table: texts of another length, a machine that did other work.
+    """
+    said = {True: 0.0, False: 0.0}
+    took, prompts = dict(said), 0
+    sizes, costs = medians(verify)
+    for tokens, prompt, ms, steps in passes:
+        said[prompt > 0] += steps * float(np.interp(tokens, sizes, costs))
+        took[prompt > 0] += steps * ms
+        prompts += steps * prompt
+    if not prompts or not said[False] or not took[False]:
+        return 0.0
+    return max(said[True] - took[True] * said[False] / took[False], 0.0) / prompts
+
+
 DRAFT_IN_STEP = (
     "Drafting is part of every step of this table, so a step without drafts looks as dear as one with them."
 )
@@ -179,6 +201,7 @@ def text_of(
     captured: int = 0,
     step_ms: float = 0.0,
     row_ms: float = 0.0,
+    prompt_saves_ms: float = 0.0,
     prefill_tokens: int = 2048,
     most_requests: int | None = None,
 ) -> str:
@@ -203,6 +226,7 @@ def text_of(
         "most_tokens": tokens,
         "step_ms": round(step_ms, MOST_DIGITS),
         "row_ms": round(row_ms, MOST_DIGITS),
+        "prompt_saves_ms": round(prompt_saves_ms, MOST_DIGITS),
         "prefill_tokens": prefill_tokens,
     }.items():
         # a string of JSON is one of TOML where only control characters are escaped

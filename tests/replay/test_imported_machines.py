@@ -9,7 +9,7 @@ from command_line import avlab, one_sentence
 from places import ROOT
 
 from avlab.machines import MachineError, machine
-from avlab.machines.imported import read_table, rest_line, text_of
+from avlab.machines.imported import prompt_saving, read_table, rest_line, text_of
 from avlab.store import queries
 from avlab.store.database import Database
 from avlab.store.errors import NoCosts
@@ -82,6 +82,21 @@ def test_what_steps_take_besides_is_a_line_by_requests():
     base, each = rest_line([(1, 1.5, 100), (4, 3.0, 100), (16, 9.0, 10)])
     assert (base, each) == (pytest.approx(1.0), pytest.approx(0.5))
     assert rest_line([(1, 5.0, 10), (4, 1.0, 10)])[1] == 0.0
+
+
+def test_prompt_tokens_need_no_logits():
+    verify = [(1, 10.0), (101, 110.0)]
+    # in serving passes are a tenth dearer than timed, and a prompt token is 0.25 ms cheaper than another
+    plain, prompt = (11, 0, 22.0, 5), (61, 40, 1.1 * (70.0 - 0.25 * 40), 2)
+    assert prompt_saving(verify, [plain, prompt]) == pytest.approx(0.25)
+    assert prompt_saving(verify, [plain]) == prompt_saving(verify, [prompt]) == 0.0
+    assert prompt_saving(verify, [plain, (61, 40, 90.0, 2)]) == 0.0
+
+
+def test_a_step_with_prompts_is_cheaper_by_what_they_save(tmp_path):
+    _, found = imported(tmp_path, OWN, prompt_saves_ms=0.2)
+    assert found.milliseconds(4, 0, 64, prefill=30)[1] == pytest.approx(40.0 - 6.0)
+    assert found.milliseconds(4, 0, 64)[1] == 40.0
 
 
 BAD = {
