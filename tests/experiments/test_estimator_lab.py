@@ -65,7 +65,7 @@ def test_a_calibration_is_worth_what_a_perfect_one_adds():
     trace = sharpened(made_up(texts=40, tokens=(20, 60)), 6.0)
     rungs = {each.name: each for each in estimator_losses.losses(trace, B300, "raw", 64, repeats=3)}
     assert list(rungs) == list(estimator_losses.RUNGS)
-    assert rungs["arm"].gain == 1.0 and rungs["calibration"].low > 1.0
+    assert rungs["arm"].gain == 1.0 and rungs["calibration"].gain > 1.02
     assert rungs["anticipation"].tokens_per_s >= 0.99 * rungs["ranking"].tokens_per_s
 
 
@@ -83,7 +83,7 @@ def test_a_true_table_costs_nothing_and_none_at_all_costs_something(trace, monke
     monkeypatch.setattr(cost_drift, "DRIFTS", same)
     found = {each.name: each for each in cost_drift.drift(trace, B300, "raw", 64, repeats=3)}
     assert found["as it is"].ratio == 1.0
-    assert found["no costs known (flat)"].high < 1.0
+    assert found["no costs known (flat)"].ratio < 0.99
 
 
 def test_what_was_not_recorded_is_one_sentence(trace):
