@@ -68,6 +68,7 @@ class UnderWay:
         """prefill_tokens: the most prompt tokens of a step; None: as the machine says."""
         self.trace, self.machine, self.K = trace, machine, trace.about.K
         self.prefill_tokens = prefill_tokens or machine.about.prefill_tokens
+        self._behind = None if trace.behind is None else trace.behind.reshape(-1, *trace.features.shape[1:])
         self.text, self.at, self.prompt, self.output, self.limit = np.zeros((5, 0), dtype=np.int64)
         self.earlier = np.zeros((0, self.K))
 
@@ -116,29 +117,31 @@ class UnderWay:
 
     def step(self, policy: Policy, coins: np.ndarray) -> tuple[Step, Decoding]:
         """One step of all requests: decide, read the draft, estimate, admit, advance, observe. coins [R]: uniforms."""
-        trace, K = self.trace, self.K
-        ready = np.flatnonzero(self.prompt == 0)  # [B]
-        prefill, begun = self._compute_prompts()
-        left = self.output[ready] - 1 - self.at[ready]  # output tokens to come
-        most = self.limit[ready] - self.at[ready] - 2  # one more token must remain behind a draft
+        trace, K, everybody = self.trace, self.K, not self.prompt.any()
+        ready = np.arange(len(self)) if everybody else np.flatnonzero(self.prompt == 0)  # [B]
+        rows = slice(None) if everybody else ready  # of every array: what needs no copy is not copied
+        prefill, begun = (0, 0) if everybody else self._compute_prompts()
+        B, text, at = len(ready), self.text[rows], self.at[rows]
+        left = self.output[rows] - 1 - at  # output tokens to come
+        most = self.limit[rows] - 2 - at  # one more token must remain behind a draft
         offer = Offer(
-            scheduled=np.clip(most, 0, K),
+            scheduled=np.maximum(np.minimum(most, K), 0),
             earlier=self.earlier[ready],
-            coins=coins[ready],
-            requests=len(ready),
-            emitting=len(ready) + begun,
-            other_tokens=len(ready) + prefill,
+            coins=coins[rows],
+            requests=B,
+            emitting=B + begun,
+            other_tokens=B + prefill,
         )
-        depth, lengths, kept = 0, np.zeros(len(ready), dtype=np.int64), np.zeros(len(ready), dtype=np.int64)
+        depth, lengths, kept = 0, np.zeros(B, dtype=np.int64), np.zeros(B, dtype=np.int64)
         features = estimates = learnt = admission = None
-        if len(ready):
+        if B:
             decision = policy.decide(offer)
             depth = decision.drafted
             offer.scheduled = np.minimum(offer.scheduled, depth)
-            anchor = trace.first[self.text[ready]] + self.at[ready]
-            classes = trace.kind[self.text[ready]]
+            anchor = trace.first[text] + at
+            classes = trace.kind[text]
             if depth:
-                features = self.features(trace.features[anchor], depth, classes)
+                features = self.features(trace.features.take(anchor, axis=0), depth, classes)
                 estimates = policy.estimate(features)
             admission = policy.admit(decision, estimates, offer)
             lengths = admission.admitted
@@ -146,28 +149,27 @@ class UnderWay:
             if features is not None:
                 learnt = labels(kept, lengths, K, left)
                 policy.observe(features, estimates, learnt)
-            self.earlier[ready] = (
-                np.nan
-                if estimates is None
-                else self.remembered(policy, anchor, lengths, depth, estimates.probability, classes)
-            )
+            if estimates is None:
+                self.earlier[rows] = np.nan
+            else:
+                self.earlier[rows] = estimates.probability
+                self.remember(policy, ready, anchor, lengths, kept, depth, classes)
         refit = policy.end_step()
         cached = self.cached(ready) if self.machine.knows_cached else 0
         emitted = np.minimum(kept + 1, left)  # an accepted end of text has nothing behind it
-        self.at[ready] += emitted
+        admitted = int(np.add.reduce(lengths))
         step = Step(
-            milliseconds=self.machine.milliseconds(
-                len(ready), depth, offer.other_tokens + int(lengths.sum()), cached, prefill
-            ),
-            decoding=len(ready),
+            milliseconds=self.machine.milliseconds(B, depth, offer.other_tokens + admitted, cached, prefill),
+            decoding=B,
             emitting=offer.emitting,
-            tokens=int(emitted.sum()) + begun,
+            tokens=int(np.add.reduce(emitted)) + begun,
             prefill=prefill,
             depth=depth,
-            scheduled=int(offer.scheduled.sum()) if depth else 0,
-            admitted=int(lengths.sum()),
-            accepted=int(kept.sum()),
+            scheduled=int(np.add.reduce(offer.scheduled)) if depth else 0,
+            admitted=admitted,
+            accepted=int(np.add.reduce(kept)),
         )
+        self.at[rows] += emitted
         return step, Decoding(
             ready, offer.scheduled, lengths, kept, emitted, features, estimates, learnt, admission, refit
         )
@@ -175,32 +177,30 @@ class UnderWay:
     def features(self, values: np.ndarray, depth: int, classes: np.ndarray | None = None) -> Features:
         """Recorded features [B, K, F] of a draft of this depth. classes [B]: of the requests."""
         values = values.astype(np.float64)
-        values[:, depth:] = np.nan
+        if depth < self.K:
+            values[:, depth:] = np.nan
         return Features(self.trace.about.features, values, classes)
 
-    def remembered(
+    def remember(
         self,
         policy: Policy,
+        ready: np.ndarray,
         anchor: np.ndarray,
         lengths: np.ndarray,
+        kept: np.ndarray,
         depth: int,
-        estimate: np.ndarray,
-        classes: np.ndarray | None = None,
-    ) -> np.ndarray:
-        """Estimates [B, K] for the next step's decision. Slots behind what was verified are those of a draft that does
-        not know the text: in serving the text there is drawn later."""
-        behind = self.trace.behind
-        trimmed = (lengths < depth) & (self.trace.accepted[anchor] >= lengths)
-        if behind is None or not trimmed.any():
-            return estimate
-        who = np.flatnonzero(trimmed)
-        other = policy.estimate(
-            self.features(behind[anchor[who], lengths[who]], depth, None if classes is None else classes[who])
-        )
-        remembered = estimate.copy()
-        if other is not None:
-            remembered[who] = other.probability
-        return remembered
+        classes: np.ndarray,
+    ) -> None:
+        """For the next step's decision: estimates of slots behind what was verified are those of a draft that does not
+        know the text. In serving the text there is drawn later."""
+        if self._behind is None:
+            return
+        who = np.flatnonzero((lengths < depth) & (kept == lengths))
+        if len(who):
+            values = self._behind.take(anchor[who] * self.K + lengths[who], axis=0)
+            other = policy.estimate(self.features(values, depth, classes[who]))
+            if other is not None:
+                self.earlier[ready[who]] = other.probability
 
     def cached(self, rows: np.ndarray) -> int:
         """Tokens in the caches of these requests: prompts, and what was written before the newest token."""

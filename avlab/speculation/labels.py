@@ -23,4 +23,4 @@ def labels(accepted, admitted, K: int, limit=None) -> Labels:
     accepted, admitted = np.asarray(accepted)[:, None], np.asarray(admitted)[:, None]
     position = np.arange(K)
     seen = admitted if limit is None else np.minimum(admitted, np.asarray(limit)[:, None])
-    return Labels((position < accepted).astype(np.float64), (position <= accepted) & (position < seen))
+    return Labels((position < accepted).astype(np.float64), position < np.minimum(accepted + 1, seen))

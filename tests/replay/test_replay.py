@@ -82,8 +82,12 @@ def test_what_was_not_verified_is_remembered_without_the_text():
     )
     lengths, anchor = np.array([1, 3, 0]), np.flatnonzero(trace.accepted >= 3)[:3]
     estimate = without.policy.estimate(without.under_way.features(trace.features[anchor], 3)).probability
-    assert (with_text.under_way.remembered(with_text.policy, anchor, lengths, 3, estimate) == estimate).all()
-    found = without.under_way.remembered(without.policy, anchor, lengths, 3, estimate)
+    kept, classes = np.minimum(trace.accepted[anchor], lengths), trace.kind[:3]
+    for each in (with_text, without):
+        each.under_way.earlier[:3] = estimate
+        each.under_way.remember(each.policy, np.arange(3), anchor, lengths, kept, 3, classes)
+    assert (with_text.under_way.earlier[:3] == estimate).all()
+    found = without.under_way.earlier[:3]
     assert (found[:, 0] == estimate[:, 0]).all() and (found[1] == estimate[1]).all()
     assert (
         found[0, 1] == estimate[0, 1]
