@@ -22,8 +22,13 @@ def allocate(survival, scheduled, budget: int) -> np.ndarray:
     if budget >= np.count_nonzero(exists):
         return exists.sum(axis=1)
     slots = np.where(exists, survival, -1.0)
-    least = np.partition(slots, slots.size - budget, axis=None)[slots.size - budget]
-    lengths = (slots > least).sum(axis=1)
-    # of the slots that are as good as the last one admitted: by depth, then by request
+    ranked = slots.flatten()
+    ranked.partition(slots.size - budget)
+    least = ranked[slots.size - budget]
+    admitted = slots >= least
+    if np.count_nonzero(admitted) == budget:
+        return np.add.reduce(admitted, axis=1, dtype=np.int64)
+    # more slots are as good as the last one admitted: by depth, then by request
+    lengths = np.add.reduce(slots > least, axis=1, dtype=np.int64)
     alike = np.flatnonzero((slots == least).T)[: budget - lengths.sum()]
     return lengths + np.bincount(alike % B, minlength=B)

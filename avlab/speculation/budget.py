@@ -111,7 +111,12 @@ def choose_depth_and_budget(
     draft_ms = np.asarray(draft_cost)[requests, : survival.shape[-1] + 1].tolist()
     groups = _depths_alike(draft_ms)
     # tokens by budget of each group's deepest draft, which has every slot of the others at the same cost
-    tokens = [expected_tokens(offered(survival[:, :deepest], scheduled), emitting) for _, deepest in groups]
+    tokens = [
+        expected_tokens(offered(survival[:, :deepest], scheduled), emitting)
+        if deepest
+        else np.array([float(emitting)])
+        for _, deepest in groups
+    ]
     if other_tokens > requests:
         going_rate = max(
             rates(each - emitting + requests, draft_ms[deepest], verify_cost, requests).max()
@@ -146,7 +151,13 @@ def _depth_of(survival: np.ndarray, scheduled: np.ndarray, budget: int) -> int:
         return 0
     K = survival.shape[-1]
     slots = np.where(np.arange(K) < scheduled[:, None], survival, -1.0)
-    least = np.partition(slots, slots.size - budget, axis=None)[slots.size - budget]
+    ranked = slots.flatten()
+    ranked.partition(slots.size - budget)
+    least = ranked[slots.size - budget]
+    position = np.nonzero(slots >= least)[1]
+    if len(position) == budget:
+        return int(position.max()) + 1
+    # more slots are as good as the last one admitted: the shallowest of them will do
     better = (slots > least).any(axis=0)
-    as_good = (slots >= least).sum(axis=0).cumsum()
+    as_good = np.bincount(position, minlength=K).cumsum()
     return max(int(better.sum()), int((as_good < budget).sum()) + 1)
