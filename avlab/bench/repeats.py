@@ -92,12 +92,17 @@ def over_best_fixed(repeats: Repeats, arm: str) -> Gain:
     """What an arm makes of the best fixed length.
 
     The best of eight noisy rivals looks better than it is where it was chosen; each repeat's rival is therefore the one
-    that is best in the other repeats.
+    that is best in the other repeats. The ratio to the best is the least of the ratios to all, so its interval goes
+    from the least low to the least high of theirs: around the chosen ratio alone it would hold the truth in 74 to 84 %
+    where lengths tie.
     """
     log, lengths = np.log(repeats.tokens_per_s), repeats.fixed
     mine, rivals = log[repeats.arms.index(arm)], log[[repeats.arms.index(length) for length in lengths]]
     best = int(rivals.mean(axis=1).argmax())
     x = mine - statistics.best_by_others(rivals)
-    low, high = np.exp(statistics.fixed_sample(x))
+    ends = [statistics.fixed_sample(mine - rival) for rival in rivals]
+    low = float(np.exp(min(each.low for each in ends)))
+    high = float(np.exp(max(min(each.high for each in ends), statistics.fixed_sample(x).high)))
     over_rival = np.exp((mine - rivals[best]).mean())
-    return Gain(float(np.exp(x.mean())), float(low), float(high), lengths[best], float(over_rival))
+    middle = float(np.clip(np.exp(x.mean()), low, high))
+    return Gain(middle, low, high, lengths[best], float(over_rival))

@@ -42,7 +42,10 @@ def _error(repeats: Sequence[int]) -> str:
         return f"{said}; with {most} a point has no error bar: at least {LEAST_REPEATS} are needed."
     if min(repeats) < LEAST_REPEATS:
         return f"{said}; points with fewer than {LEAST_REPEATS} repeats have no error bar."
-    return f"{said}; the error bars show how far to trust it."
+    return (
+        f"{said}; the error bars show how far to trust it. They are Student's, over repeats: what differs from session "
+        "to session is in them only as far as the repeats are from several."
+    )
 
 
 def best_by_load(found: Sequence[Point], loads: Sequence[int], slo: Objective) -> str:

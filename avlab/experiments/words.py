@@ -84,6 +84,7 @@ def verdicts(answer: ABAnswer) -> list[str]:
 def _verdicts(answer: ABAnswer) -> list[str]:
     plan = answer.plan
     said = [verdict(result, plan) for result in answer.results]
+    said += [warning for result in answer.results if (warning := _disagreement(result, answer))]
     best = answer.best_fixed
     for beats in answer.adaptive:
         if beats.declared:
@@ -108,6 +109,21 @@ def _verdicts(answer: ABAnswer) -> list[str]:
     if answer.dropped:
         said.append(_left_out(answer))
     return said
+
+
+def _disagreement(result: Standing, answer: ABAnswer) -> str | None:
+    """That the quotient of all tokens/s lies outside the interval: the typical round and the total disagree."""
+    seen = [answer.arms.get(arm) for arm in (result.arm, answer.plan.baseline)]
+    mine, other = (arm.tokens_per_s if arm else None for arm in seen)
+    if not mine or not other or result.moved or result.low is None or result.high is None:
+        return None
+    total = mine / other
+    if result.low <= total <= result.high:
+        return None
+    return (
+        f"{result.arm}: tokens/s of all rounds together differ by {_signed(total)} % from {answer.plan.baseline}'s, "
+        "outside the interval. A few rounds weigh much in the total: look at the rounds."
+    )
 
 
 def _left_out(answer: ABAnswer) -> str:

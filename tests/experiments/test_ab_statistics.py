@@ -211,6 +211,22 @@ def test_how_long_until_is_about_right():
     assert s.rounds_until(x[0][:3], 0.02) is None
 
 
+@pytest.mark.parametrize(("width", "needed"), [(0.057, 30), (0.043, 50), (0.030, 100), (0.021, 200)])
+def test_ten_rounds_already_tell_how_long_it_takes(width, needed):
+    """Noise of 0.1 a round: carried on from its first widths the forecast was four times too long."""
+    x = log_ratios(25, 0.05, experiments=40, rounds=10, freedom=30.0, correlation=0.0)
+    x *= 0.1 / x.std(axis=1, ddof=1, keepdims=True)
+    assert {s.rounds_until(row, width) for row in x} <= set(range(needed - 2, needed + 3))
+
+
+def test_the_widths_that_forecasts_use_are_those_of_the_sequence():
+    draw = np.random.default_rng(26)
+    for rounds, known in s.HALF_WIDTHS[:4]:
+        found = [s.sequence(draw.normal(0.02, 0.05, rounds)) for _ in range(30)]
+        halves = [(each.high[-1] - each.low[-1]) / 2 / 0.05 for each in found]
+        assert np.median(halves) == pytest.approx(known, rel=0.2)
+
+
 def test_a_ratio_that_changes_on_the_way_is_said():
     x = np.concatenate(
         [log_ratios(23, 0.3, experiments=1, rounds=40)[0], log_ratios(24, -0.3, experiments=1)[0]]

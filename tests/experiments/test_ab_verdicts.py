@@ -2,6 +2,7 @@
 
 from dataclasses import fields, replace
 from html import unescape
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,9 +10,10 @@ import store_frames as frames
 from answers import ab_answer, recorded_plan, seen
 
 from avlab.experiments import analysis, words
-from avlab.experiments.analysis import against_fixed, analyse, result_of
+from avlab.experiments.analysis import against_fixed, analyse, result_of, standing_of
 from avlab.experiments.answers import BestFixed, Comparison, Dropped, Within
 from avlab.experiments.slo import best_within
+from avlab.experiments.statistics import sequence
 from avlab.figures.ab import table
 from avlab.report import _table, report
 from avlab.store.database import Database
@@ -306,3 +308,15 @@ def test_a_column_of_a_report_has_as_many_digits_everywhere():
     ]
     table = _table(rows)
     assert ">17.8<" in table and ">113.6<" in table and ">1.000<" in table and ">6.380<" in table
+
+
+def test_a_total_outside_the_interval_is_warned_of():
+    """One long, fast block lifts the quotient of all tokens and seconds, and not the typical round."""
+    plan = SimpleNamespace(baseline="none")
+    seen = {"adaptive": SimpleNamespace(tokens_per_s=130.0), "none": SimpleNamespace(tokens_per_s=100.0)}
+    answer = SimpleNamespace(plan=plan, arms=seen)
+    result = standing_of("adaptive", "", np.full(40, 0.05), sequence(np.full(40, 0.05)), None)
+    told = words._disagreement(result, answer)
+    assert told.startswith("adaptive: tokens/s of all rounds together differ by +30 % from none's, outside")
+    seen["adaptive"].tokens_per_s = 100 * result.ratio
+    assert words._disagreement(result, answer) is None

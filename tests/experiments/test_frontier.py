@@ -31,6 +31,10 @@ from avlab.wire import frames as fr
 WORKER = (sys.executable, str(SUPPORT / "stand_in_serving.py"))
 QUICK = {"loads": (1, 4), "repeats": 2, "block": "6steps", "washout": 1, "learn": 10}
 SAID = ", by the measured values, errors ignored"
+BARS = (
+    "They are Student's, over repeats: what differs from session to session is in them only as far as the repeats are "
+    "from several."
+)
 
 
 def plan(arms=("adaptive", "none"), **changes):
@@ -113,7 +117,7 @@ def test_who_is_on_the_frontier_is_said_with_what_is_known_of_its_error():
     )
     assert "; with 2 repeats a point has no error bar: at least 3 are needed." in told(2, 1)[1]
     assert "; points with fewer than 3 repeats have no error bar." in told(2, 3)[1]
-    assert told(3, 3)[1] == f"The frontier goes{SAID[1:]}; the error bars show how far to trust it."
+    assert told(3, 3)[1] == f"The frontier goes{SAID[1:]}; the error bars show how far to trust it. {BARS}"
     assert sentences([]) == []
 
 

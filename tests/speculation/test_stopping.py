@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from avlab.bias.exact import Pair, Rule, output_distribution, target_law, total_variation
+from avlab.policies import stopping
 from avlab.policies.arm import Arm
 from avlab.policies.base import PolicyContext, make_policy
-from avlab.policies.stopping import EVERY, ROWS
+from avlab.policies.stopping import EVERY, FIRST_WAIT, ROWS
 from avlab.policies.wrappers import Frozen
 from avlab.speculation.allocation import allocate
 from avlab.speculation.budget import choose_depth_and_budget
@@ -152,7 +153,10 @@ def served_rule(text, K, met):
 
 @pytest.mark.parametrize("text", ["adaptive:raw+stop", "adaptive:raw+depth+stop"])
 @pytest.mark.parametrize(("K", "requests", "steps"), [(3, 1, 3), (2, 2, 2)])
-def test_the_output_is_the_targets(text, K, requests, steps):
+@pytest.mark.parametrize("wait", [1, 8])
+def test_the_output_is_the_targets(text, K, requests, steps, wait, monkeypatch):
+    """wait: 1 also tries a draft whenever the plan is not to."""
+    monkeypatch.setattr(stopping, "FIRST_WAIT", wait)
     met = set()
     for seed in range(3):
         rng = np.random.default_rng(seed)
@@ -185,14 +189,32 @@ def test_a_budget_that_looks_ahead_would_bend_the_output():
     assert worst > 1e-3
 
 
-def test_what_an_arm_without_a_draft_does_is_tried_again():
-    """Drafts that never pay: the plan ends at none; 3,000 steps later estimates count as sure again, and it tries."""
+def test_while_nothing_is_drafted_a_draft_is_tried_now_and_then():
+    """After 8 steps, 16, 32, ... every request's first slot is verified, whatever its estimate says."""
     costs = CostTable(np.array([[0.0, 0.5, 1.0]] * 5), 1 + 0.2 * np.arange(20.0))
     policy = make_policy(Arm.parse("adaptive:raw+depth+stop"), PolicyContext(2, costs))
-    depths = [policy.decide(offer(4, 2, [[0.05, 0.05]] * 4)).depth for _ in range(80)]
-    assert depths[-1] == 0
-    later = [policy.decide(offer(4, 2)).depth for _ in range(6000)]
-    assert later[0] == 0 and max(later) > 0
+    for _ in range(80):
+        policy.decide(offer(4, 2, [[0.05, 0.05]] * 4))
+    tried = []
+    for step in range(1200):
+        decision = policy.decide(offer(4, 2))
+        if decision.depth:
+            tried.append(step)
+            admission = policy.admit(decision, Estimates.of(np.full((4, 2), -3.0)), offer(4, 2))
+            assert admission.admitted.tolist() == [1] * 4
+    waits = np.diff(tried)
+    assert len(waits) > 1 and (waits[1:] >= 2 * waits[:-1] - 1).all()
+
+
+def test_a_plan_that_drafts_again_begins_to_wait_anew():
+    costs = CostTable(np.array([[0.0, 0.5, 1.0]] * 5), 1 + 0.2 * np.arange(20.0))
+    policy = make_policy(Arm.parse("adaptive:raw+depth+stop"), PolicyContext(2, costs))
+    for _ in range(300):
+        policy.decide(offer(4, 2, [[0.05, 0.05]] * 4))
+    assert policy.wait > FIRST_WAIT
+    for _ in range(80):
+        policy.decide(offer(4, 2, [[0.99, 0.99]] * 4))
+    assert policy.plan.depth and policy.wait == FIRST_WAIT
 
 
 def test_exploration_verifies_everything_and_says_what_it_cost():
