@@ -30,8 +30,8 @@ def emulated(text: str, emulation: str) -> str:
 
 
 def literal(text: str) -> str:
-    """Text from outside, for Markdown: nothing in it is a mark."""
-    return re.sub(r"([\\`*_{}\[\]()#+!|<>~$:])", r"\\\1", text)
+    """Text that Streamlit's Markdown leaves alone."""
+    return re.sub(r"([\\\[\]`*_:$~<])", r"\\\1", text)
 
 
 def unbroken(text: str) -> str:

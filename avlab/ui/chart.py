@@ -24,9 +24,8 @@ def chart(figure: go.Figure, key: str, title: str, reading: str) -> None:
 
     key: the same for the same chart, on every run and tick. Colours of text, grid and background are the theme's.
     """
-    title = badge.titled(
-        title, reading, *(str(axis.title.text or "") for axis in (figure.layout.xaxis, figure.layout.yaxis))
-    )
+    axes = (str(axis.title.text or "") for axis in (figure.layout.xaxis, figure.layout.yaxis))
+    title = badge.titled(title, *axes)
     st.markdown(f"#### {title}")
     _component(key=key, data={"figure": figure.to_json(), "alt": f"Chart: {title}. {reading}", "key": key})
     st.caption(reading)

@@ -126,7 +126,8 @@ def page(
     if run in sample.shipped() and not status.alive:
         st.info(
             f"This recorded run ships with avlab. {sample.shipped()[run]} "
-            "Press **Start** in the sidebar to record your own.",
+            "Press **Replay** in the sidebar for one on another machine's costs, within a second or two; **Start** "
+            "serves a model on this machine.",
             icon=":material/play_circle:",
         )
     if shown.watched and not of_watched:
@@ -153,8 +154,8 @@ def _nothing_yet(status: WorkerStatus) -> None:
         st.error(status.error)
     else:
         st.info(
-            "Nothing was recorded yet. Press **Start** in the sidebar: a model serves prompts, and this page "
-            "shows the run.",
+            "Nothing was recorded yet. Press **Start** in the sidebar: a model serves prompts here, and this "
+            "page shows the run. Or **Replay**: recorded texts on another machine's costs, at once.",
             icon=":material/play_circle:",
         )
 

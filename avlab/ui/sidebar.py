@@ -8,10 +8,11 @@ import streamlit as st
 from avlab import formats
 from avlab.errors import is_ours
 from avlab.kinds.registry import kind_named
+from avlab.kinds.replay import ReplayConfig
 from avlab.lab.lab import Lab
 from avlab.lab.supervisor import WorkerStatus
 from avlab.policies.arm import Arm
-from avlab.ui import host, settings, shown
+from avlab.ui import host, replay_settings, settings, shown
 from avlab.wire import commands, frames
 from avlab.workloads import open_workload
 
@@ -68,10 +69,10 @@ def _worker() -> None:
     _state(status)
     _buttons(status)
     if status.alive and tally["steps"]:
-        columns = st.columns(2)
-        title = "Tokens/s, emulated" if tally["emulated"] else "Tokens/s now"
+        columns = st.columns((3, 2)) if tally["emulated"] else st.columns(2)
+        title = "Emulated tokens/s" if tally["emulated"] else "Tokens/s now"
         columns[0].metric(title, formats.number(tally["recent_tokens_per_s"], 0))
-        columns[1].metric("Last update", f"{status.silent:.1f} s ago")
+        columns[1].metric("Update" if tally["emulated"] else "Last update", f"{status.silent:.1f} s ago")
         if suggested := kind_named(status.kind).policies:
             st.markdown(f"Policy in force: **{tally['policy']}**")
             _change(lab, status.run, tally["policy"], suggested)
@@ -127,6 +128,7 @@ def _buttons(status: WorkerStatus) -> None:
         )
     else:
         broken = status.outcome in ("failed", "cut short")
+        st.caption("Start: this machine serves a model with the lab's own engine, and times its steps first.")
         left.button(
             "Start again" if broken else "Start",
             key="start",
@@ -138,6 +140,26 @@ def _buttons(status: WorkerStatus) -> None:
         )
         if right.button("Settings", key="settings-button", icon=":material/tune:", width="stretch"):
             settings.dialog()
+        _replay_buttons()
+
+
+def _replay_buttons() -> None:
+    left, right = st.columns(2)
+    left.button(
+        "Replay",
+        key="start-replay",
+        icon=":material/fast_forward:",
+        width="stretch",
+        on_click=_try,
+        args=(_replay,),
+    )
+    if right.button("Machine", key="replay-button", icon=":material/memory:", width="stretch"):
+        replay_settings.dialog()
+    st.caption(f"{replay_settings.ABOUT} Next: {formats.literal(replay_settings.in_short())}.")
+
+
+def _replay() -> None:
+    host.start(replay_settings.config())
 
 
 def _try(act: Callable[..., object], *arguments: commands.Command) -> None:
@@ -151,7 +173,7 @@ def _try(act: Callable[..., object], *arguments: commands.Command) -> None:
         st.session_state.refused = str(error)
         return
     st.session_state.follow = (
-        True if act in (_start, host.start_again) else st.session_state.get("follow", True)
+        True if act in (_start, _replay, host.start_again) else st.session_state.get("follow", True)
     )
 
 
@@ -205,7 +227,8 @@ def _set_workload() -> None:
     """Raises WorkloadError at once for what no worker could follow, WorkerError for what this one refuses."""
     workload = st.session_state["change-workload"] or "mixed"
     arrival = st.session_state["change-arrival"] or ""
-    open_workload(workload, arrival or None)
+    if host.lab().supervisor.status().kind != ReplayConfig.kind:  # whose kinds are its trace's
+        open_workload(workload, arrival or None)
     host.lab().change(commands.SetWorkload(workload, arrival))
 
 

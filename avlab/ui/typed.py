@@ -5,13 +5,13 @@ else than it shows.
 """
 
 import math
-import re
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar, overload
 
 import streamlit as st
 
 from avlab.config import ConfigError
+from avlab.formats import literal
 from avlab.policies.arm import Arm, PolicyError
 
 Number = TypeVar("Number", int, float)
@@ -65,11 +65,6 @@ def _plain(text: str) -> str:
 
 def _text(value: float | None) -> str:
     return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _as_it_stands(text: str) -> str:
-    """Text that Streamlit's Markdown leaves alone."""
-    return re.sub(r"([\\\[\]`*_:$~<])", r"\\\1", text)
 
 
 def _said(name: str, text: str) -> str:
@@ -175,7 +170,7 @@ class Fields:
     def _say(self, place: Place, sentences: list[str]) -> None:
         self._wrong += sentences
         for sentence in sentences:
-            place.markdown(f":red[:material/error: {_as_it_stands(sentence)}]")
+            place.markdown(f":red[:material/error: {literal(sentence)}]")
 
 
 def text_of(key: str) -> str:
