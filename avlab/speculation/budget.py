@@ -107,36 +107,40 @@ def choose_depth_and_budget(
     ValueError as `objective` does.
     """
     require_fit(draft_cost, verify_cost, requests, other_tokens)
-    survival, scheduled = np.asarray(survival), np.asarray(scheduled)
-    draft_ms = np.asarray(draft_cost)[requests, : survival.shape[-1] + 1].tolist()
-    groups = _depths_alike(draft_ms)
-    # tokens by budget of each group's deepest draft, which has every slot of the others at the same cost
-    tokens = [
-        expected_tokens(offered(survival[:, :deepest], scheduled), emitting)
-        if deepest
-        else np.array([float(emitting)])
-        for _, deepest in groups
-    ]
+    survival, scheduled, verify_cost = np.asarray(survival), np.asarray(scheduled), np.asarray(verify_cost)
+    K = survival.shape[-1]
+    draft_ms = np.asarray(draft_cost)[requests, : K + 1]
+    groups = _depths_alike(draft_ms.tolist())
+    deepest = np.array([deep for _, deep in groups])  # [G]: has every slot of its group, at the same cost
+    exists = np.arange(K) < scheduled[:, None]
+    best, position = survival[exists], exists.nonzero()[1]
+    order = np.argsort(-best, kind="stable")
+    # column i of a group's row: the slots among the first i of all, best first, that its draft has
+    drafted = position[order] < deepest[:, None]
+    slots, gain = (
+        np.zeros((len(groups), len(best) + 1), dtype=np.int64),
+        np.zeros((len(groups), len(best) + 1)),
+    )
+    np.add.accumulate(drafted, axis=1, out=slots[:, 1:])
+    np.add.accumulate(drafted * best[order], axis=1, out=gain[:, 1:])
+
+    def milliseconds(other: int) -> np.ndarray:
+        size = other + slots
+        cost = draft_ms[deepest][:, None] + verify_cost.take(size, mode="clip")
+        if other + len(best) >= len(verify_cost):  # the table ends before all slots are in
+            cost[size >= len(verify_cost)] = np.inf
+        return cost
+
+    tokens, cost = emitting + gain, milliseconds(other_tokens)
     if other_tokens > requests:
-        going_rate = max(
-            rates(each - emitting + requests, draft_ms[deepest], verify_cost, requests).max()
-            for each, (_, deepest) in zip(tokens, groups, strict=True)
-        )
-        worth = [
-            each[: len(cost)] - going_rate * (draft_ms[deepest] + cost)
-            for each, (_, deepest) in zip(tokens, groups, strict=True)
-            for cost in [np.asarray(verify_cost)[other_tokens : other_tokens + len(each)]]
-        ]
+        going_rate = ((requests + gain) / milliseconds(requests)).max()
+        worth = tokens - going_rate * cost
     else:
-        worth = [
-            rates(each, draft_ms[deepest], verify_cost, other_tokens)
-            for each, (_, deepest) in zip(tokens, groups, strict=True)
-        ]
-    budgets = [peak(each) for each in worth]
-    group = int(np.argmax([each[budget] for each, budget in zip(worth, budgets, strict=True)]))
-    budget, (least, deepest) = budgets[group], groups[group]
-    depth = max(least, _depth_of(survival[:, :deepest], scheduled, budget)) if least < deepest else deepest
-    return depth, budget, float(tokens[group][budget])
+        worth = tokens / cost
+    group, column = divmod(int(worth.argmax()), worth.shape[1])
+    budget, (least, deep) = int(slots[group, column]), groups[group]
+    depth = max(least, _depth_of(survival[:, :deep], scheduled, budget)) if least < deep else deep
+    return depth, budget, float(tokens[group, column])
 
 
 def _depths_alike(draft_ms: list[float]) -> list[tuple[int, int]]:
