@@ -94,7 +94,8 @@ def profile(
     token_sizes = [n for n in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256) if n < most]
     token_sizes.append(most)
     depths = sorted({1, (drafter.K + 1) // 2, drafter.K}) if drafter else []
-    jobs = [(n, 0, _verify_job(target, cache, n, most_requests)) for n in token_sizes]
+    taps = drafter.state_layers if drafter else ()
+    jobs = [(n, 0, _verify_job(target, cache, n, most_requests, taps)) for n in token_sizes]
     if drafter:
         jobs += [(n, d, _draft_job(target, drafter, cache, n, d)) for n in request_sizes for d in depths]
     times = time_interleaved([run for *_, run in jobs], clock_of(target.device), progress)
@@ -154,7 +155,10 @@ def _enough(times: list[float], seconds: float) -> bool:
 
 
 @torch.inference_mode()
-def _verify_job(target: Target, cache: KVCache, n: int, most_requests: int) -> Callable[[], object]:
+def _verify_job(
+    target: Target, cache: KVCache, n: int, most_requests: int, taps: tuple[int, ...]
+) -> Callable[[], object]:
+    """A pass as a step makes it, with the states of the layers that the drafter reads (`taps`)."""
     requests = min(most_requests, max(1, round(n / TOKENS_PER_REQUEST), -(-n // target.length)))
     counts = [n // requests + (i < n % requests) for i in range(requests)]
     rows = torch.arange(n, device=target.device) % target.config.vocabulary
@@ -163,7 +167,8 @@ def _verify_job(target: Target, cache: KVCache, n: int, most_requests: int) -> C
     @torch.inference_mode()
     def run():
         batch = target.batch(range(requests), [at] * requests, counts)
-        return target.logits(target.forward(rows, batch, cache)[0])
+        final, tapped = target.forward(rows, batch, cache, taps)
+        return target.logit_rows(final), torch.cat([final, *tapped], 1)
 
     return run
 
