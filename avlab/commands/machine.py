@@ -165,7 +165,8 @@ def _of_run(run: str, database: Path | None) -> "tuple[Imported, dict[str, Any]]
     )
     rest, each = rest_line([(int(r), float(ms), int(steps)) for r, ms, steps in told["rest"]])
     config, machine = told["config"], told["machine"]
-    processor = machine.get("gpu") or machine.get("processor") or "unknown"
+    device = machine.get("device")  # a GPU's name, where the run was on one
+    processor = device if device and device != "cpu" else machine.get("processor") or "unknown"
     settings: dict[str, Any] = {
         "model": str(told["target"])[:100] or "unknown model",
         "gpu": str(processor)[:60],
