@@ -4,6 +4,8 @@ import streamlit as st
 
 from avlab import diagnosis
 from avlab.figures import budget, numbers
+from avlab.machines import known, machine, path_of, read
+from avlab.speculation.costs import CostTable
 from avlab.store import queries
 from avlab.store.feeds import RECENT_STEPS, columns
 from avlab.ui import host
@@ -11,6 +13,7 @@ from avlab.ui.chart import chart
 from avlab.ui.cost_file import CostFileError, read_costs
 from avlab.ui.shown import page, tick
 
+OWN = "this run's own costs"
 TITLE = "Budget"
 ICON = ":material/savings:"
 ORDER = 40
@@ -27,7 +30,8 @@ def objective() -> None:
     left, right = st.columns([3, 2])
     with left:
         chart(
-            budget.objective_curve(step, tables, scale, other), "objective", "Expected tokens a second by budget",
+            budget.objective_curve(step, tables, scale, other, emulated_machine()), "objective",
+            "Expected tokens a second by budget",
             "The peak is the best budget. The engine chooses from the previous step's estimates, so that no draw "
             "decides whether it is verified; its choice (dotted) may differ from this step's peak. In a step that also "
             "prefills, `+depth` may take fewer than the peak: a long step makes drafts look cheap.",
@@ -67,7 +71,20 @@ def costs() -> None:
     )  # fmt: skip
 
 
+def emulated_machine() -> tuple[str, CostTable] | None:
+    """The machine whose costs the reader asked for, by its title, with its table."""
+    if chosen == OWN:
+        return None
+    found = machine(chosen, max(shown.K, 1))
+    return found.about.title, found.table()
+
+
 above = st.container()
+chosen = st.selectbox(
+    "What if: on another machine", [OWN, *known()], key="budget-machine", bind="query-params",
+    format_func=lambda name: name if name == OWN else read(path_of(name)).title,
+    help="Its table of step costs over this run's estimates: emulated. `avlab machine import` adds your own.",
+)  # fmt: skip
 left, right = st.columns(2)
 scale = left.slider(
     "What if: the target's pass costs × as much", 0.25, 4.0, 1.0, 0.25, key="scale", bind="query-params"

@@ -151,10 +151,12 @@ def objective_curve(
     tables: CostTable | None,
     verify_scale: float = 1.0,
     other: CostTable | None = None,
+    machine: tuple[str, CostTable] | None = None,
 ) -> go.Figure:
     """Expected tokens a second against the budget, with the best budget marked; and what-if curves beside it.
 
-    verify_scale other than 1, or `other` tables, add a second curve with its own best budget.
+    verify_scale other than 1, `other` tables, and a machine's (its name and table) each add a curve with its own best
+    budget; what a machine would do is emulated, and its name says so.
     """
     curve = curve_of(step, tables) if step else None
     if curve is None:
@@ -173,6 +175,11 @@ def objective_curve(
         foreign = curve_of(step, other)
         if foreign is not None:
             _with_peak(figure, foreign, "costs from the file", palette.SOURCES["head"])
+    if machine is not None:
+        name, table = machine
+        there = curve_of(step, table)
+        if there is not None:
+            _with_peak(figure, there, f"emulated: {name}", palette.ACCEPTED)
     figure.add_vline(
         step["budget"], line={"color": palette.EVENT, "width": 1, "dash": "dot"}
     ).add_annotation(

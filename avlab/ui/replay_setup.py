@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-from avlab import machines
+from avlab import formats, machines
 from avlab.experiments.replay_sweep import Case
 from avlab.policies.arm import labels
 from avlab.replay import traces
-from avlab.ui import replays
+from avlab.ui import badge, replays
 from avlab.ui.refusals import refusals
 
 MEASURE, REPLAY = "Measure", "Replay"
@@ -47,7 +47,10 @@ def case(page: str) -> Case:
         format_func=lambda name: f"{name}: {traces.trace_named(name).about.sampling()}",
         help="Whose texts and drafts, at which sampling.",
     )  # fmt: skip
-    return Case(trace, machine)
+    found = Case(trace, machine)
+    badge.put(found.emulation)
+    st.markdown(f":violet-badge[:material/memory: {formats.literal(found.emulation)}]")
+    return found
 
 
 def arms_that_fit(case: Case, arms: Sequence[str], loads: Sequence[int]) -> list[replays.Wanted]:

@@ -42,3 +42,23 @@ def test_a_frontier_fills_is_stopped_and_goes_on(dashboard, page):
     assert cells(page, before) >= before  # those of the run that was stopped are there still
     cells(page, before + 1)
     page.get_by_text("Continues 1 earlier run").wait_for()
+
+
+REPLAYED = """() => {
+  const chart = document.querySelector(".avlab-chart[data-key='frontier-replayed']");
+  chart?.scrollIntoView({ block: "center" });
+  return (chart?.data ?? []).length;
+}"""
+
+
+def test_a_frontier_is_replayed_and_redrawn_on_another_machine(dashboard, page):
+    page.goto(f"{dashboard.url}/frontier?frontier-how=Replay")
+    page.wait_for_function(f"() => ({REPLAYED})() >= 2")
+    page.get_by_text("emulated: B300 × 4", exact=False).first.wait_for()
+    box = page.get_by_test_id("stSelectbox").filter(has_text="Machine").first
+    box.get_by_role("combobox").click()
+    page.get_by_role("option", name="H100, Llama-3.1-8B's costs").click()
+    page.get_by_text("emulated: H100", exact=False).first.wait_for()
+    page.wait_for_function(f"() => ({REPLAYED})() >= 2")
+    page.get_by_test_id("stMain").get_by_text("Measure", exact=True).click()
+    page.get_by_role("button", name="Start the frontier").wait_for()

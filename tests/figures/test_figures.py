@@ -309,6 +309,8 @@ TABLES = CostTable(np.array([[0.0, 0.5, 1.0]] * 3), np.array([0.0, 10, 10, 10, 1
 def test_the_objective_has_its_peak_where_the_engine_would_put_it():
     curve = budget.curve_of(STEP, TABLES)
     np.testing.assert_allclose(curve, 1e3 * np.array([2 / 11, 2.9 / 11, 3.4 / 11, 3.5 / 31]))
+    there = budget.objective_curve(STEP, TABLES, machine=("B300 × 4", TABLES))
+    assert "emulated: B300 × 4" in [trace.name for trace in there.data]
     figure = budget.objective_curve(STEP, TABLES, 2.0, TABLES)
     assert [trace.text for trace in figure.data if trace.text] == [("  B* = 2",)] * 3
     assert "taken: 2" in texts(figure)
