@@ -45,14 +45,14 @@ def draw() -> None:
 def _show(case: Case, seen: replays.Seen, baseline: str, due: int) -> None:
     badge = case.emulation
     blocks = min((len(cell.blocks) for cell in seen.cells), default=0)
-    if len(seen.cells) < due or any(len(cell.blocks) != blocks for cell in seen.cells):
+    if len(seen.cells) < due:
         st.caption("Every arm is being served the same texts; ratios stand once all have been.")
         return
     answer = compared(seen.cells, baseline)
     for text in answer.sentences(badge):
         st.markdown(f"- {text}")
     chart(
-        replay.ratios(answer.ratios, badge), "ab-replayed", f"Ratio to {baseline}, replayed",
+        replay.ratios(answer.ratios, badge), "ab-replayed", f"Ratio to {baseline}",
         f"{badge}. Right of the dashed line: faster. Bars: 95 % by text; grey: the interval holds 1, so the arms are "
         "equal as far as this replay can tell.",
     )  # fmt: skip

@@ -72,7 +72,7 @@ def _show(case: Case, seen: replays.Seen, measured: Sequence[Point], K: int) -> 
     badge = case.emulation
     over, told = _laid(seen.cells, measured)
     chart(
-        replay.frontier(seen.cells, badge, over), "frontier-replayed", "Throughput against interactivity, replayed",
+        replay.frontier(seen.cells, badge, over), "frontier-replayed", "Throughput against interactivity",
         f"{badge}. Up and to the right is better. Numbers: requests under way. Faint points are dominated. Bars: 95 % "
         f"by text.{told}",
     )  # fmt: skip

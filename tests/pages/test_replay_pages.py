@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from dashboard import charts, opened, page, said
+from dashboard import charts, finished_run, opened, page, said
 
 from avlab.experiments.replay_cells import serve
 from avlab.experiments.replay_sweep import Case
@@ -81,3 +81,10 @@ def test_the_figure_bears_its_badge_and_tells_measured_points_apart(kept):
     names = [trace.name for trace in figure.data]
     assert names == ["none, replayed", "fixed:2, replayed", "adaptive, replayed", "none, measured"]
     assert figure.data[-1].marker.symbol == "square-open" != figure.data[0].marker.symbol
+
+
+def test_the_budget_page_asks_another_machine(lab):
+    run = finished_run(lab)
+    app = page("budget", run)
+    app.selectbox(key="budget-machine").set_value("b300-deepseek-v4-flash-tp4").run()
+    assert not app.exception and charts(app) > 2
