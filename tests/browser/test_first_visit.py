@@ -1,5 +1,7 @@
 """A first visit, before anything was started: the shipped runs are on every page, on a desk and on a phone."""
 
+import time
+
 import pytest
 from conftest import PATIENCE
 from dashboard import ALL_PAGES
@@ -43,6 +45,32 @@ def test_a_first_visit_shows_a_shipped_run_and_sends_charts_nowhere(dashboard, p
     assert "Reset axes" in buttons
     assert not [title for title in buttons if "hare" in title or "loud" in title]
     assert dashboard.workers() == []
+
+
+# what the first chart of an emulated run draws, as its x; "" while there is none
+MOVING = """() => {
+  const titles = [...document.querySelectorAll('h4')];
+  const replayed = titles.some((title) => title.textContent.includes('Throughput, emulated'));
+  const chart = document.querySelector('.avlab-chart');
+  return replayed && chart && chart._fullData && chart._fullData.length ? [...(chart._fullData[0].x || [])].join() : '';
+}"""
+SOON = 30.0  # seconds; on a quiet machine it is a few
+
+
+def test_a_replay_moves_soon_after_the_click_without_a_model(dashboard, page):
+    page.goto(dashboard.url)
+    page.get_by_text("This recorded run ships with avlab").wait_for()
+    page.wait_for_function(DRAWN)
+    sidebar = page.get_by_test_id("stSidebarUserContent")
+    sidebar.get_by_role("button", name="Replay", exact=True).click()
+    began = time.monotonic()
+    page.wait_for_function(f"({MOVING})() !== ''")
+    first = page.evaluate(MOVING)
+    page.wait_for_function(f"({MOVING})() !== {first!r}")
+    assert time.monotonic() - began < SOON
+    page.get_by_text("emulated: B300 × 4").first.wait_for()
+    sidebar.get_by_role("button", name="Stop", exact=True).click()
+    sidebar.get_by_role("button", name="Replay", exact=True).wait_for()
 
 
 def test_on_a_phone_no_page_is_wider_than_the_screen_and_charts_let_it_scroll(dashboard, phone):

@@ -12,10 +12,10 @@ from places import ROOT
 
 from avlab.commands.ab import Comparison, objective
 from avlab.commands.cli import COMMANDS, app
+from avlab.commands.emulated import Emulation
 from avlab.commands.options import limited, plain_settings
-from avlab.commands.run import Load
+from avlab.commands.run import OwnLoad
 from avlab.commands.vllm import command_of
-from avlab.config import RunConfig
 from avlab.experiments.plan import make_plan
 from avlab.vllm.serving_config import VllmConfig
 from avlab.workloads import kinds
@@ -96,15 +96,20 @@ def test_every_command_in_the_documents_is_one(words, whole):
         return
     options = {name: value for name, value in given.items() if value is not None and name != "as_json"}
     if name == "run":
-        load = Load(concurrency=options.pop("concurrency", None))
-        RunConfig.make(limited(load.with_arrival(plain_settings(options))))
+        load = OwnLoad(concurrency=options.pop("concurrency", None), **of(Emulation, options))
+        load.configured(limited(load.with_arrival(plain_settings(options))))
     if name == "ab":
-        own = {field.name: options.pop(field.name) for field in fields(Comparison) if field.name in options}
+        own, emulation = of(Comparison, options), Emulation(**of(Emulation, options))
         arms = own.pop("arms").split(",")
         objective(own.pop("slo", None))
-        make_plan(RunConfig.make(plain_settings(options), policy="none"), arms, **own)
+        make_plan(emulation.configured(plain_settings(options), policy="none"), arms, **own)
     if name == "vllm run":
         assert VllmConfig.make(serve=command_of(options["words"])).K
+
+
+def of(own, options):
+    """The options that are a class's own, taken out of all."""
+    return {field.name: options.pop(field.name) for field in fields(own) if field.name in options}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
