@@ -89,13 +89,13 @@ def serve(lab, blocks: list[float], steps: int, progress: Callable[[float, float
     """The worker's own loop, top-p switched every `steps` steps as `blocks` say; the rows of its ledger."""
     from avlab.workers.intake import open_traffic
     from avlab.workers.reporting import StepReporter
+    from avlab.workers.run_clock import RealClock
     from avlab.workers.serving import Server
 
     engine, config = (
         lab.engine,
         lab.config.changed(arrival="closed:16", policy="adaptive", **MODELS_OWN._asdict()),
     )
-    began = time.monotonic()
     first: list[int] = []  # step of the first block, once it has begun
 
     def turn() -> bool:
@@ -114,7 +114,7 @@ def serve(lab, blocks: list[float], steps: int, progress: Callable[[float, float
     order: Any = SimpleNamespace(  # what the loop uses of an `Order`
         config=config,
         outbox=wire,
-        clock=lambda: time.monotonic() - began,
+        clock=RealClock(),
         asked_to_stop=wire.over,
         event=lambda *given: None,
         state="",
