@@ -10,6 +10,7 @@ from avlab.commands import terminal
 from avlab.commands.options import Json
 from avlab.commands.recording import record
 from avlab.commands.trace_rates import parametric_trace
+from avlab.commands.trace_served import served_trace
 
 app = typer.Typer(
     help="Traces: recorded texts with a draft at every position, which a replay serves under any policy.",
@@ -18,6 +19,7 @@ app = typer.Typer(
 )
 app.command("record")(record)
 app.command("parametric")(parametric_trace)
+app.command("served")(served_trace)
 
 
 @app.command("list")

@@ -6,6 +6,7 @@ import torch
 from tiny_models import make_engine, serve, write_block_drafter, write_llama
 
 from avlab.engine.drafters.block import BlockDrafter
+from avlab.engine.drafters.llama import LlamaDrafter
 from avlab.engine.recording.chances import Chances, Sampling
 from avlab.engine.recording.parts import Part
 from avlab.engine.recording.recorder import Recorder
@@ -22,7 +23,8 @@ LIMIT, K = 40, 4
 def models(tmp_path_factory):
     folder = tmp_path_factory.mktemp("recording")
     target = write_llama(folder / "target", sharpness=2.5)
-    return target, write_block_drafter(folder / "drafter", target, vocabulary=range(32))
+    drafter = write_block_drafter(folder / "drafter", target, vocabulary=range(32))
+    return target, drafter, write_llama(folder / "small", seed=1, sharpness=2.5, num_hidden_layers=2)
 
 
 def requests(count, temperature, top_p=1.0):
@@ -34,26 +36,27 @@ def requests(count, temperature, top_p=1.0):
     ]
 
 
-def recorded(models, count, temperature, top_p=1.0):
+def recorded(models, count, temperature, top_p=1.0, kind="block"):
     """A trace of what the target alone writes, and those texts."""
-    folder, drafter = models
+    folder, drafter, _ = models
     finished, _ = serve(make_engine(folder), requests(count, temperature, top_p))
     texts = [
         Text("verse", s.request.tokens, s.tokens[len(s.request.tokens) :], LIMIT, s.request.seed)
         for s in (finished[i].sequence for i in range(count))
     ]
     target = Target(folder, torch.float32)
-    made = BlockDrafter(drafter, target, K)
+    made = BlockDrafter(drafter, target, K) if kind == "block" else LlamaDrafter(models[2], target, 1, K)
     recorder = Recorder(target, made, Sampling(temperature, top_p), seed=3)
     about = About(K, made.features, "tiny", "block", 3, temperature, top_p, 0)
     return Part.of(texts, [recorder.record(text) for text in texts]).trace(about), texts
 
 
-def test_greedy_anchors_are_the_engines_steps(models):
+@pytest.mark.parametrize("kind", ["block", "llama"])
+def test_greedy_anchors_are_the_engines_steps(models, kind):
     """A greedy engine walks its text by the recorded lengths, and sees the recorded features at each anchor."""
-    trace, texts = recorded(models, 6, 0.0)
+    trace, texts = recorded(models, 6, 0.0, kind=kind)
     assert trace.behind is None and trace.anchors == 6 * (LIMIT - 1)
-    engine = make_engine(models[0], "block", models[1], "fixed:4")
+    engine = make_engine(models[0], kind, models[1] if kind == "block" else models[2], "fixed:4")
     for i, request in enumerate(requests(6, 0.0)):
         finished, reports = serve(engine, [request])
         assert finished[i].sequence.tokens == texts[i].prompt + texts[i].output
@@ -78,12 +81,14 @@ def walk(trace, text):
     return np.array(found)
 
 
-@pytest.mark.parametrize(("temperature", "top_p"), [(1.0, 1.0), (0.7, 0.9)])
-def test_sampled_anchors_have_the_engines_law(models, temperature, top_p):
+@pytest.mark.parametrize(
+    ("temperature", "top_p", "kind"), [(1.0, 1.0, "block"), (0.7, 0.9, "block"), (0.7, 0.9, "llama")]
+)
+def test_sampled_anchors_have_the_engines_law(models, temperature, top_p, kind):
     """Acceptance by position, given the positions before, against an engine that verifies everything it drafts."""
-    trace, _ = recorded(models, 150, temperature, top_p)
+    trace, _ = recorded(models, 150, temperature, top_p, kind)
     _, reports = serve(
-        make_engine(models[0], "block", models[1], "fixed:4", max_num_seqs=16),
+        make_engine(models[0], kind, models[1] if kind == "block" else models[2], "fixed:4", max_num_seqs=16),
         requests(150, temperature, top_p),
     )
     label = np.concatenate([each.slots.label for each in reports if each.slots is not None])

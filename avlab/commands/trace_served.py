@@ -1,0 +1,48 @@
+"""`avlab trace served`: a run that verified every draft, as a trace."""
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from avlab.commands import terminal
+from avlab.commands.asking import answer, path_of
+from avlab.commands.options import Database, Json, RunName
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+
+def served_trace(
+    run: RunName,
+    file: Annotated[Path, typer.Argument(help="A new Parquet file.")],
+    database: Database = None,
+    as_json: Json = False,
+) -> None:
+    """Make a trace of a run that verified and kept all its drafts (fixed:K, --drafts all): visited anchors only."""
+    from avlab.replay.served_run import of_export
+    from avlab.replay.trace import write_trace
+
+    with tempfile.TemporaryDirectory() as folder:
+        target = str(Path(folder) / "run")
+
+        def read(con: "DuckDBPyConnection") -> dict[str, Any]:
+            from avlab.store import queries
+            from avlab.store.export import export_run
+
+            return export_run(con, queries.find_run(con, run), folder=target, form="parquet")
+
+        answer(path_of(database), "export", read, run=run, folder=target, form="parquet")
+        trace, left_out = of_export(Path(target))
+    path = file.expanduser().absolute()
+    write_trace(trace, path)
+    if as_json:
+        counts = {"texts": trace.texts, "anchors": trace.anchors, "left_out": left_out}
+        terminal.print_json({"file": str(path), "note": trace.about.note} | counts)
+        return
+    terminal.answers().print(
+        f"{path}: {trace.texts:,} texts, {trace.anchors:,} anchors ({trace.about.note}; stand-ins elsewhere), "
+        f"{left_out} requests left out. Exact for the policy that served it, an approximation for others.",
+        soft_wrap=True,
+    )
