@@ -133,7 +133,7 @@ def test_bytes_that_are_no_trace_are_one_sentence(tmp_path):
 
 
 def test_the_shipped_traces_are_whole_and_small():
-    assert {"card", "greedy", "reasoning"} <= set(known())
+    assert {"card", "greedy", "plain", "reasoning"} <= set(known())
     for name in known():
         trace = trace_named(name)
         assert trace.anchors >= 20_000 and trace.about.K == 7
