@@ -10,6 +10,7 @@ from avlab.commands import terminal
 from avlab.commands.options import Json
 from avlab.config import ConfigError
 from avlab.experiments.estimator_scores import Judged, Measure, Scored
+from avlab.machines import DEFAULT_MACHINE
 
 app = typer.Typer(
     help="The estimator lab: any estimator on any recorded trace, its calibration and what its faults cost.",
@@ -27,7 +28,6 @@ Seed = Annotated[
     int, typer.Option("--seed", min=0, help="Of the order of texts, and of who is judged by whom.")
 ]
 Depth = Annotated[bool, typer.Option("--depth", help="Choose how deep to draft, too (+depth).")]
-MACHINE = "b300-deepseek-v4-flash-tp4"
 
 
 def _names(text: str) -> list[str]:
@@ -38,7 +38,7 @@ def _names(text: str) -> list[str]:
 def judge(
     trace: TraceName = "reasoning",
     estimators: Estimators = "",
-    machine: MachineName = MACHINE,
+    machine: MachineName = DEFAULT_MACHINE,
     concurrency: Load = 16,
     steps: Annotated[int, typer.Option("--steps", min=0, max=100_000, help="Steps to learn from.")] = 1000,
     seed: Seed = 0,
@@ -81,7 +81,7 @@ def judge(
 def losses(
     trace: TraceName = "card",
     estimators: Estimators = "online,monotone,head",
-    machine: MachineName = MACHINE,
+    machine: MachineName = DEFAULT_MACHINE,
     concurrency: Load = 64,
     depth: Depth = False,
     seed: Seed = 0,
@@ -126,7 +126,7 @@ def losses(
 def drift(
     trace: TraceName = "card",
     estimators: Estimators = "online,monotone",
-    machine: MachineName = MACHINE,
+    machine: MachineName = DEFAULT_MACHINE,
     concurrency: Load = 64,
     depth: Depth = False,
     seed: Seed = 0,
@@ -220,7 +220,7 @@ def transfer(
         raise ConfigError(
             [f"The traces draft {traces[0].about.K} and {traces[1].about.K} positions: take two of one K."]
         )
-    found = transferred(*traces, machine_named(MACHINE, traces[0].about.K), _names(estimators), seed)
+    found = transferred(*traces, machine_named(DEFAULT_MACHINE, traces[0].about.K), _names(estimators), seed)
     if as_json:
         rows = [{"name": n, "at_once": asdict(a), "later": asdict(b)} for n, a, b in found]
         terminal.print_json(plain({"learnt_on": learnt_on, "judged_on": judged_on, "estimators": rows}))

@@ -9,8 +9,6 @@ from rich.table import Table
 from avlab.commands import terminal
 from avlab.commands.options import Json
 from avlab.commands.replay_options import (
-    DEFAULT_MACHINE,
-    DEFAULT_TRACE,
     MachineName,
     Processes,
     Repeats,
@@ -24,6 +22,8 @@ from avlab.commands.replay_options import (
 from avlab.config import ConfigError
 from avlab.experiments.replay_ab import AB, compared
 from avlab.experiments.replay_sweep import Case
+from avlab.machines import DEFAULT_MACHINE
+from avlab.replay.traces import DEFAULT_TRACE
 
 AB_REPEATS = 20
 

@@ -8,8 +8,6 @@ from rich.table import Table
 from avlab.commands import terminal
 from avlab.commands.options import Json
 from avlab.commands.replay_options import (
-    DEFAULT_MACHINE,
-    DEFAULT_TRACE,
     EVERY_ARM,
     EVERY_LOAD,
     Arms,
@@ -24,11 +22,12 @@ from avlab.commands.replay_options import (
     say_source,
     served,
     several,
-    with_interval,
 )
 from avlab.experiments.replay_cells import REPEATS, Cell
 from avlab.experiments.replay_intervals import Ratio, over_best_fixed
 from avlab.experiments.replay_sweep import Case, rows
+from avlab.machines import DEFAULT_MACHINE
+from avlab.replay.traces import DEFAULT_TRACE
 
 
 def frontier(
@@ -80,6 +79,13 @@ def _rates(cells: Sequence[Cell], emulation: str) -> Table:
     return table
 
 
+def _beneath(each: Ratio) -> str:
+    """A ratio, and its interval on the line below: nine loads have to fit a terminal."""
+    if each.low is None or each.high is None:
+        return f"{each.ratio:.3f}"
+    return f"{each.ratio:.3f}\n{each.low:.2f} {each.high:.2f}"
+
+
 def _ratios(compared: Sequence[Ratio]) -> Table:
     """Each adaptive arm over the best fixed length of its load, with its interval."""
     over = {each.load: each.over for each in compared}
@@ -89,5 +95,5 @@ def _ratios(compared: Sequence[Ratio]) -> Table:
     )
     for arm in dict.fromkeys(each.arm for each in compared):
         mine = [each for each in compared if each.arm == arm]
-        table.add_row(arm, *(with_interval(each).replace(" [", "\n[") for each in mine))
+        table.add_row(arm, *map(_beneath, mine))
     return table

@@ -12,7 +12,6 @@ from avlab.experiments.replay_cells import Cell
 from avlab.experiments.replay_intervals import Ratio
 from avlab.experiments.replay_sweep import ARMS, LOADS, Case, idle_cores, sweep
 
-DEFAULT_MACHINE, DEFAULT_TRACE = "b300-deepseek-v4-flash-tp4", "reasoning"
 EVERY_ARM, EVERY_LOAD = ",".join(ARMS), ",".join(map(str, LOADS))
 
 MachineName = Annotated[str, typer.Option("--machine", help="A machine's name, or a TOML file.")]
@@ -75,7 +74,7 @@ def say_source(case: Case) -> None:
 
 def by_load(title: str, loads: Sequence[str]) -> Table:
     """An empty table with a column a load."""
-    table = Table(title=title, title_justify="left")
+    table = Table(title=title, title_justify="left", padding=(0, 0, 0, 1))
     table.add_column("arm", no_wrap=True)
     for load in loads:
         table.add_column(load, justify="right", no_wrap=True)

@@ -8,8 +8,6 @@ import typer
 from avlab.commands import terminal
 from avlab.commands.options import Json
 from avlab.commands.replay_options import (
-    DEFAULT_MACHINE,
-    DEFAULT_TRACE,
     EVERY_ARM,
     EVERY_LOAD,
     Arms,
@@ -29,7 +27,9 @@ from avlab.experiments.replay_flags import by_load, served, vllm_serves, why_not
 from avlab.experiments.replay_plan import Choice, at_loads, choices, sentence, whole
 from avlab.experiments.replay_sweep import Case
 from avlab.experiments.words import requests
+from avlab.machines import DEFAULT_MACHINE
 from avlab.policies.arm import arm_of
+from avlab.replay.traces import DEFAULT_TRACE
 from avlab.vllm.serve_line import ServeLine
 
 

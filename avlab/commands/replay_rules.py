@@ -9,8 +9,6 @@ from rich.table import Table
 from avlab.commands import terminal
 from avlab.commands.options import Json
 from avlab.commands.replay_options import (
-    DEFAULT_MACHINE,
-    DEFAULT_TRACE,
     Loads,
     MachineName,
     Repeats,
@@ -22,6 +20,8 @@ from avlab.commands.replay_options import (
 )
 from avlab.experiments.replay_rules import RULES, rules
 from avlab.experiments.replay_sweep import Case
+from avlab.machines import DEFAULT_MACHINE
+from avlab.replay.traces import DEFAULT_TRACE
 
 
 def compare_rules(

@@ -11,8 +11,6 @@ from rich.table import Table
 from avlab.commands import terminal
 from avlab.commands.options import Json
 from avlab.commands.replay_options import (
-    DEFAULT_MACHINE,
-    DEFAULT_TRACE,
     EVERY_ARM,
     EVERY_LOAD,
     Arms,
@@ -28,6 +26,8 @@ from avlab.experiments.replay_cells import REPEATS
 from avlab.experiments.replay_sweep import Case, Number, rows
 from avlab.experiments.replay_table import checked, write_table
 from avlab.formats import DASH, counted
+from avlab.machines import DEFAULT_MACHINE
+from avlab.replay.traces import DEFAULT_TRACE
 
 
 def sweep(

@@ -8,17 +8,16 @@ from pydantic import Field, field_validator, model_validator
 
 from avlab.config import Traffic
 from avlab.kinds.base import Kind
-from avlab.machines import Machine, machine
+from avlab.machines import DEFAULT_MACHINE, Machine, machine
 from avlab.policies.arm import Arm, PolicyError, grammar
 from avlab.replay.about import About
 from avlab.replay.emulation import emulation
 from avlab.replay.server import MOST_REQUESTS
 from avlab.replay.trace import Trace
-from avlab.replay.traces import about_named, trace_named
+from avlab.replay.traces import DEFAULT_TRACE, about_named, trace_named
 from avlab.replay.workload import open_texts
 from avlab.workloads import Workload
 
-DEFAULT_MACHINE, DEFAULT_TRACE = "b300-deepseek-v4-flash-tp4", "reasoning"
 PACES = {
     "machine": 1.0,
     "fast": None,

@@ -18,6 +18,7 @@ from avlab.machines.description import Description, Fit, MachineError, read
 from avlab.machines.notes import notes
 from avlab.speculation.costs import CostTable, convex_table, depth_table, linear_table, medians
 
+DEFAULT_MACHINE = "b300-deepseek-v4-flash-tp4"  # the one that is published in full
 FOLDER = Path(__file__).parent
 PROFILED = "profiled here"  # how far to trust what the reference engine has timed
 

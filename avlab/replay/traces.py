@@ -6,6 +6,7 @@ from pathlib import Path
 from avlab.replay.about import About, TraceError
 from avlab.replay.trace import Trace, read_about, read_trace
 
+DEFAULT_TRACE = "reasoning"  # the sampling that most reasoning models recommend
 FOLDER = Path(__file__).parent / "recorded"
 
 

@@ -9,13 +9,14 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from avlab import formats, machines
 from avlab.experiments.replay_sweep import Case
+from avlab.machines import DEFAULT_MACHINE
 from avlab.policies.arm import labels
 from avlab.replay import traces
+from avlab.replay.traces import DEFAULT_TRACE
 from avlab.ui import badge, replays
 from avlab.ui.refusals import refusals
 
 MEASURE, REPLAY = "Measure", "Replay"
-DEFAULT_MACHINE, DEFAULT_TRACE = "b300-deepseek-v4-flash-tp4", "reasoning"
 SECONDS = 0.7  # between two looks at a replay under way
 EXPLAINED = (
     "**Measure**: this machine's model serves, in minutes. **Replay**: recorded texts on another machine's table of "

@@ -10,7 +10,7 @@ from avlab.bench.rounds import spread
 from avlab.speculation.sampling import MODELS_OWN
 
 REQUESTS, CACHED = 16, 256
-BAR = Bar("decode-step", "decode step of the target over its bare matrix products", "×", 1.6, "<=")
+BAR = Bar("decode-step", "decode step of the target over its bare matrix products", "×", 1.4, "<=")
 
 
 def measure(context: Context) -> Result:

@@ -32,7 +32,7 @@ def measure(context: Context) -> Result:
     import numpy as np
 
     from avlab.bench.lab import Lab
-    from avlab.machines import machine
+    from avlab.machines import DEFAULT_MACHINE, machine
     from avlab.replay.traces import trace_named
     from avlab.speculation.sampling import Sampling
 
@@ -42,7 +42,7 @@ def measure(context: Context) -> Result:
     if lab.built.target_name != about.target or lab.built.drafter_name != about.drafter:
         raise NotMeasured(f"the trace {TRACE} is of {about.target} with {about.drafter}: measure these.")
     lab.sampling, lab.max_new_tokens = Sampling(about.temperature, about.top_k, about.top_p), TOKENS
-    emulated, table = machine("b300-deepseek-v4-flash-tp4", about.K), lab.engine.costs
+    emulated, table = machine(DEFAULT_MACHINE, about.K), lab.engine.costs
     prefill = lab.engine.config.prefill_tokens(about.K)
     written = prompts_of(lab, trace)
     prompts = PROMPTS if not context.quick else {16: 32, 4: 8}
