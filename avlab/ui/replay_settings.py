@@ -9,6 +9,7 @@ from avlab import formats, machines
 from avlab.config import DEFAULT_ARRIVAL, ConfigError
 from avlab.kinds.replay import PACES, POLICIES, ReplayConfig
 from avlab.replay import traces
+from avlab.ui.presets import REPLAY_PRESETS, Preset
 from avlab.ui.settings import SUGGESTED, workloads
 
 FIRST = ("machine", "trace", "pace")
@@ -58,19 +59,28 @@ def pace_in_words(pace: str) -> str:
 
 @st.dialog("Settings of the next replay", width="large")
 def dialog() -> None:
-    """The form, what is wrong with it, and the command line of the same run."""
-    st.caption(f"{ABOUT} Nothing runs until you press Replay.")
-    chosen = values()
+    """The form: presets, fields by group, what is wrong, and the command line of the same run."""
+    st.caption(f"{ABOUT} A preset fills in the form. Nothing runs until you press Replay.")
+    for column, preset in zip(st.columns(len(REPLAY_PRESETS)), REPLAY_PRESETS, strict=True):
+        column.button(
+            preset.name, key=f"replay-preset-{preset.name}", help=preset.shows, on_click=_choose, args=(preset,),
+            width="stretch",
+        )  # fmt: skip
+    if "replay-machine" not in st.session_state:
+        _fill(values())
+        st.session_state["replay-shows"] = ""
+    if shows := st.session_state.get("replay-shows"):
+        st.info(shows)
     with st.form("replay-form", border=False):
         for column, name in zip(st.columns(len(FIRST)), FIRST, strict=True):
             with column:
-                _field(name, chosen)
+                _field(name)
         for tab, names in zip(st.tabs(list(GROUPS)), GROUPS.values(), strict=True):
             with tab:
                 columns = st.columns(2)
                 for place, name in enumerate(names):
                     with columns[place % 2]:
-                        _field(name, chosen)
+                        _field(name)
         if problem := st.session_state.get("replay-wrong"):
             st.error(f"Nothing was changed: {problem}")
         st.form_submit_button("Use these settings", type="primary", on_click=_submit)
@@ -82,11 +92,13 @@ def dialog() -> None:
         st.success("Press Replay to run with these settings.")
     about = now.emulated.about
     st.caption(
-        formats.literal(f"{now.emulation}. Costs from {about.source} ({about.trust}; {about.licence}).")
+        formats.literal(
+            f"In force now: {now.emulation}. Costs from {about.source} ({about.trust}; {about.licence})."
+        )
     )
     for note in now.emulated.notes:
         st.caption(formats.literal(note))
-    st.caption("The same run from a terminal:")
+    st.caption("The run in force, from a terminal:")
     st.code(command_line(now), language="bash", wrap_lines=True)
 
 
@@ -121,33 +133,40 @@ def _options(name: str) -> list[str]:
             return []
 
 
-def _field(name: str, chosen: dict[str, Any]) -> None:
+def _field(name: str) -> None:
     field, key = ReplayConfig.model_fields[name], f"replay-{name}"
     title = NAMES.get(name, name.replace("_", " ").capitalize())
-    value = chosen.get(name, field.get_default(call_default_factory=True))
     if get_origin(field.annotation) is Literal:
-        offered = list(get_args(field.annotation))
-        st.selectbox(title, offered, index=offered.index(value), key=key, help=field.description)
+        st.selectbox(title, get_args(field.annotation), key=key, help=field.description)
     elif offered := _options(name):
-        shown = value or offered[0]
-        offered = list(dict.fromkeys([*offered, shown]))
-        st.selectbox(
-            title,
-            offered,
-            index=offered.index(shown),
-            key=key,
-            help=field.description,
-            accept_new_options=True,
-        )
+        offered = list(dict.fromkeys([*offered, st.session_state[key]]))
+        st.selectbox(title, offered, key=key, help=field.description, accept_new_options=True)
     else:
         empty = "no limit" if name in GROUPS["When it ends"] else "automatic"
+        st.text_input(title, key=key, help=field.description, placeholder=empty)
+
+
+def _fill(chosen: dict[str, Any]) -> None:
+    """Put settings into the form's fields."""
+    for name in _names():
+        field = ReplayConfig.model_fields[name]
+        value = chosen.get(name, field.get_default(call_default_factory=True))
         text = "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
-        st.text_input(title, text, key=key, help=field.description, placeholder=empty)
+        st.session_state[f"replay-{name}"] = text or next(iter(_options(name)), "")
+    st.session_state["replay-wrong"] = ""
+
+
+def _choose(preset: Preset) -> None:
+    _fill(preset.values)
+    st.session_state["replay-shows"] = preset.shows
+
+
+def _names() -> list[str]:
+    return [*FIRST, *(name for names in GROUPS.values() for name in names)]
 
 
 def _submit() -> None:
-    names = [*FIRST, *(name for names in GROUPS.values() for name in names)]
-    given = {name: str(st.session_state.get(f"replay-{name}") or "").strip() for name in names}
+    given = {name: str(st.session_state.get(f"replay-{name}") or "").strip() for name in _names()}
     try:
         checked = ReplayConfig.make({name: value for name, value in given.items() if value})
     except ConfigError as error:
