@@ -146,7 +146,7 @@ def test_measures_are_found_and_chosen_by_name():
     bars = [bar.name for measure in found for bar in measure.bars]
     assert len({m.name for m in found}) == len(found) and len(set(bars)) == len(bars)
     assert {bar.name: bar.bar for m in found for bar in m.bars if bar.bar is not None} == {
-        "decode-step": 1.6,
+        "decode-step": 1.4,
         "overhead": 15.0,
         "overhead-top-p": 15.0,
         "estimation": 2.0,
