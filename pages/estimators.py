@@ -11,7 +11,7 @@ from avlab.ui.refusals import refusals
 
 TITLE = "Estimators"
 ICON = ":material/model_training:"
-ORDER = 70
+ORDER = 75
 FIRST = ("online", "cut", "monotone", "head")
 LOADS = (1, 4, 16, 64, 128)
 

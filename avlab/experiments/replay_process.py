@@ -11,6 +11,7 @@ import traceback
 from dataclasses import astuple
 from typing import Any
 
+from avlab import plugins
 from avlab.errors import is_ours
 from avlab.experiments.replay_cells import Serving, in_passes
 from avlab.machines import machine
@@ -21,6 +22,7 @@ def main() -> None:
     order = json.loads(sys.stdin.readline())
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
+        plugins.load_named()
         _serve(order)
         _say({"error": ""})
     except BrokenPipeError:

@@ -261,7 +261,8 @@ def test_a_change_that_no_worker_could_follow_is_refused_where_it_was_asked_for(
     asked = {"change-policy": "nonsense", "change-workload": "nonsense", "change-arrival": "closed:4"}
     monkeypatch.setattr(sidebar.st, "session_state", asked)
     sent = []
-    monkeypatch.setattr(sidebar.host, "lab", lambda: SimpleNamespace(change=sent.append))
+    serving = SimpleNamespace(status=lambda: SimpleNamespace(kind="reference"))
+    monkeypatch.setattr(sidebar.host, "lab", lambda: SimpleNamespace(change=sent.append, supervisor=serving))
     with pytest.raises(PolicyError, match="there is no policy 'nonsense'"):
         sidebar._set_policy()
     with pytest.raises(WorkloadError, match="nonsense"):

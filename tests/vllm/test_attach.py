@@ -327,7 +327,7 @@ def test_a_wrong_setting_is_one_sentence(values, sentence):
 def test_kinds_of_worker_are_known_by_name():
     assert make_config({"url": "http://h"}, "attach").url == "http://h"
     with pytest.raises(
-        ConfigError, match="no worker of the kind 'sglang'; the kinds are attach, reference, vllm"
+        ConfigError, match="no worker of the kind 'sglang'; the kinds are attach, reference, replay, vllm"
     ):
         make_config({}, "sglang")
 

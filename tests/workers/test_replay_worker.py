@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 
 import pytest
 from replay_runs import replayed, serve, serving, small_trace
@@ -85,10 +86,12 @@ def test_policy_and_workload_change_and_an_ab_runs(trace):
 
 def test_a_pause_holds_the_machines_clock(trace):
     wire = Wire()
-    wire.orders += [(3, commands.Pause())]
+    wire.orders += [(0, commands.Pause())]
     with serving(trace, wire, duration=5.0) as order:
         until(lambda: order.state == "paused")
         before = order.clock()
+        time.sleep(0.2)
+        assert order.clock() == before
         wire.orders += [(0, commands.Resume())]
     assert before < 5.0 <= order.clock() < 5.1
 
