@@ -147,6 +147,8 @@ def test_measures_are_found_and_chosen_by_name():
     assert len({m.name for m in found}) == len(found) and len(set(bars)) == len(bars)
     assert {bar.name: bar.bar for m in found for bar in m.bars if bar.bar is not None} == {
         "decode-step": 1.4,
+        "new-sizes-16": 1.05,
+        "new-sizes-64": 1.05,
         "overhead": 15.0,
         "overhead-top-p": 15.0,
         "estimation": 2.0,
@@ -167,6 +169,7 @@ def test_measures_are_found_and_chosen_by_name():
         "acceptance": 0.55,
         "tokens-per-step": 2.0,
         "memory": 2.5,
+        "memory-adaptive": 1.6,
         "recorder": 100_000,
         "identical-declared": 0,
         "frontier-off": 0,
