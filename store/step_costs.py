@@ -41,6 +41,14 @@ def step_costs(con: duckdb.DuckDBPyConnection, run: str) -> dict:
         """,
         {"run": run},
     ).fetchall()
+    drafts = con.execute(
+        """
+        SELECT emitting, drafted, median(draft_ms), count(*) FROM steps
+        WHERE run = $run::UUID AND emitting > 0 AND drafted > 0 AND prompt_tokens = 0 AND draft_ms IS NOT NULL
+        GROUP BY emitting, drafted ORDER BY count(*) DESC, emitting, drafted LIMIT 2000
+        """,
+        {"run": run},
+    ).fetchall()
     passes = con.execute(
         """
         SELECT target_tokens, prompt_tokens, median(verify_ms), count(*) FROM steps
@@ -59,6 +67,7 @@ def step_costs(con: duckdb.DuckDBPyConnection, run: str) -> dict:
         "verify": verify,
         "captured": _captured(sorted({size for size, _ in verify}), table),
         "passes": passes,
+        "drafts": drafts,
         "rest": [row for row in rest if row[1] is not None],
     }
 

@@ -12,7 +12,8 @@ import numpy as np
 
 from avlab.engine.profile import Costs, profile
 from avlab.machines import PROFILED, Machine, machine
-from avlab.machines.imported import Imported, prompt_saving, rest_line, text_of
+from avlab.machines.imported import Imported, text_of
+from avlab.machines.in_serving import prompt_saving, rest_line, served_draft, served_verify
 from avlab.policies.arm import Arm
 
 if TYPE_CHECKING:
@@ -84,8 +85,10 @@ def this_machine(
         those = [step.rest_ms for step in decoding if step.target_tokens == rows]
         rest.append((rows, float(np.median(those)), len(those)))
     base, each = rest_line(rest)
-    draft = [sample for costs in timed for sample in costs.draft]
-    verify = [sample for costs in timed for sample in costs.verify]
+    drafts = [(step.requests, step.depth, step.draft_ms, 1) for step in decoding if step.depth]
+    passes = [(step.target_tokens, step.prompt_tokens, step.verify_ms, 1) for step in steps]
+    draft = served_draft([sample for costs in timed for sample in costs.draft], drafts)
+    verify = served_verify([sample for costs in timed for sample in costs.verify], passes)
     table = Imported(draft or [(1, 1, 0.0)], verify, True, "avlab")
     text = text_of(
         table,
@@ -96,9 +99,7 @@ def this_machine(
         trust=PROFILED,
         step_ms=base,
         row_ms=each,
-        prompt_saves_ms=prompt_saving(
-            verify, [(step.target_tokens, step.prompt_tokens, step.verify_ms, 1) for step in steps]
-        ),
+        prompt_saves_ms=prompt_saving(verify, passes),
         prefill_tokens=prefill_tokens,
         most_requests=most_requests,
     )

@@ -146,7 +146,8 @@ def _of_file(file: Path) -> dict[str, Any]:
 
 def _of_run(run: str, database: Path | None) -> "tuple[Imported, dict[str, Any]]":
     """What a run says of its machine: a table, and settings of the machine's file."""
-    from avlab.machines.imported import Imported, prompt_saving, rest_line
+    from avlab.machines.imported import Imported
+    from avlab.machines.in_serving import prompt_saving, rest_line, served_draft, served_verify
 
     def read(con: "DuckDBPyConnection") -> dict[str, Any]:
         from avlab.store import queries
@@ -155,10 +156,12 @@ def _of_run(run: str, database: Path | None) -> "tuple[Imported, dict[str, Any]]
 
     told = answer(path_of(database), "step_costs", read, run=run)
     own = told["kind"] in OWN_KINDS
-    draft = [(int(r), int(d), float(ms)) for r, d, ms in told["draft"]]
+    passes = [(int(t), int(p), float(ms), int(n)) for t, p, ms, n in told["passes"]]
+    drafts = [(int(r), int(d), float(ms), int(n)) for r, d, ms, n in told["drafts"]]
+    draft = served_draft([(int(r), int(d), float(ms)) for r, d, ms in told["draft"]], drafts)
     table = Imported(
         draft=draft or [(1, 1, 0.0)],
-        verify=[(int(tokens), float(ms)) for tokens, ms in told["verify"]],
+        verify=served_verify([(int(tokens), float(ms)) for tokens, ms in told["verify"]], passes),
         by_depth=own,
         engine="avlab" if own else "vLLM",
         missing=() if draft else ("The run drafted nothing: drafts cost nothing here.",),
@@ -175,9 +178,7 @@ def _of_run(run: str, database: Path | None) -> "tuple[Imported, dict[str, Any]]
         "captured": int(told["captured"]),
         "step_ms": rest,
         "row_ms": each,
-        "prompt_saves_ms": prompt_saving(
-            table.verify, [(int(t), int(p), float(ms), int(n)) for t, p, ms, n in told["passes"]]
-        ),
+        "prompt_saves_ms": prompt_saving(table.verify, passes),
     }
     if own and config.get("max_num_seqs"):
         K, most = int(told["K"] or 0), int(config["max_num_seqs"])

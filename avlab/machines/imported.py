@@ -12,10 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from avlab.machines.description import LARGEST_FILE, LARGEST_SIZE, MOST_SAMPLES, MachineError
-from avlab.speculation.costs import MOST_MS, medians
+from avlab.speculation.costs import MOST_MS
 
 MOST_DIGITS = 6  # of a number in a machine's file
 
@@ -96,40 +94,6 @@ def _whole_step(plain: Mapping[str, object]) -> Imported:
         raise ValueError(f"token_counts has {len(tokens)} sizes and step_time_ms {len(costs)} costs")
     verify = [(_size(t), _cost(ms)) for t, ms in zip(tokens, costs, strict=True)]
     return Imported([(1, 1, 0.0)], verify, False, "TensorRT-LLM", (DRAFT_IN_STEP,))
-
-
-def rest_line(points: Sequence[tuple[int, float, int]]) -> tuple[float, float]:
-    """What a step takes besides, ms, and what each row adds that is sampled from, by (rows, ms, steps): least squares,
-    weighted by steps, neither below 0."""
-    if not points:
-        return 0.0, 0.0
-    total = sum(steps for *_, steps in points)
-    rows = sum(r * steps for r, _, steps in points) / total
-    mean = sum(ms * steps for _, ms, steps in points) / total
-    spread = sum(steps * (r - rows) ** 2 for r, _, steps in points)
-    slope = sum(steps * (r - rows) * (ms - mean) for r, ms, steps in points) / spread if spread else 0.0
-    slope = min(max(slope, 0.0), mean / rows)
-    return mean - slope * rows, slope
-
-
-def prompt_saving(
-    verify: Sequence[tuple[int, float]], passes: Sequence[tuple[int, int, float, int]]
-) -> float:
-    """By how much a prompt token of a pass is cheaper than the table of timed passes (tokens, ms) says, in ms.
-
-    passes: (tokens, prompt tokens, ms, steps) as served. Those without prompts tell how dear passes were in serving
-    beside the table: texts of another length, a machine that did other work.
-    """
-    said = {True: 0.0, False: 0.0}
-    took, prompts = dict(said), 0
-    sizes, costs = medians(verify)
-    for tokens, prompt, ms, steps in passes:
-        said[prompt > 0] += steps * float(np.interp(tokens, sizes, costs))
-        took[prompt > 0] += steps * ms
-        prompts += steps * prompt
-    if not prompts or not said[False] or not took[False]:
-        return 0.0
-    return max(said[True] - took[True] * said[False] / took[False], 0.0) / prompts
 
 
 DRAFT_IN_STEP = (

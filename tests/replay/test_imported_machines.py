@@ -9,7 +9,8 @@ from command_line import avlab, one_sentence
 from places import ROOT
 
 from avlab.machines import MachineError, machine
-from avlab.machines.imported import prompt_saving, read_table, rest_line, text_of
+from avlab.machines.imported import read_table, text_of
+from avlab.machines.in_serving import prompt_saving, rest_line, served_draft, served_verify
 from avlab.store import queries
 from avlab.store.database import Database
 from avlab.store.errors import NoCosts
@@ -91,6 +92,21 @@ def test_prompt_tokens_need_no_logits():
     assert prompt_saving(verify, [plain, prompt]) == pytest.approx(0.25)
     assert prompt_saving(verify, [plain]) == prompt_saving(verify, [prompt]) == 0.0
     assert prompt_saving(verify, [plain, (61, 40, 90.0, 2)]) == 0.0
+
+
+def test_steps_of_a_run_raise_its_timed_costs_to_what_serving_takes():
+    verify = [(1, 10.0), (16, 20.0), (64, 60.0)]
+    served = [(1, 0, 10.5, 100), (16, 0, 22.0, 50), (17, 0, 22.7, 50), (64, 0, 66.0, 10), (64, 30, 90.0, 500)]
+    raised = served_verify(verify, served)
+    assert [size for size, _ in raised] == [1, 16, 64]
+    np.testing.assert_allclose(
+        [ms for _, ms in raised], [10.5, 22.0, 66.0], rtol=0.01
+    )  # too few at 64: as at 16
+    assert served_verify(verify, served[4:]) == verify == served_verify(verify, [])
+    draft = [(1, 1, 1.0), (1, 7, 3.0), (16, 1, 2.0), (16, 7, 8.0)]
+    drafts = [(1, 7, 3.3, 40), (16, 7, 10.0, 40), (16, 5, 99.0, 40)]  # no draft of depth 5 was timed
+    np.testing.assert_allclose([ms for *_, ms in served_draft(draft, drafts)], [1.1, 3.3, 2.5, 10.0])
+    assert served_draft(draft, []) == draft
 
 
 def test_a_step_with_prompts_is_cheaper_by_what_they_save(tmp_path):

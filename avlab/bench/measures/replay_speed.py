@@ -15,7 +15,8 @@ BARS = (
 
 def measure(context: Context) -> Result:
     """Rounds: the table is timed, then every arm serves a block under every load. So table and blocks meet the same
-    moments of the machine."""
+    moments of the machine. Steps of every other round bring the timed costs to the level of serving; replay is held
+    against the steps of the rounds between."""
     from avlab.bench.lab import Lab
     from avlab.bench.priced_steps import TimedStep, block, priced, this_machine, timed_again
     from avlab.engine.profile import Costs
@@ -32,9 +33,10 @@ def measure(context: Context) -> Result:
         raise NotMeasured(f"the trace {TRACE} is of {about.target} with {about.drafter}: measure these.")
     lab.max_new_tokens = int(trace.limit.max())
     sampling = Sampling(about.temperature, about.top_k, about.top_p)
-    seconds, rounds = context.pick(0.5, 2.5), context.pick(2, 6)
+    seconds, rounds = context.pick(0.5, 2.5), context.pick(2, 8)
     steps: dict[tuple[str, int], list[TimedStep]] = {(arm, load): [] for load in LOADS for arm in ARMS}
     timed: list[Costs] = []
+    known: list[TimedStep] = []
     for number in range(rounds):
         context.progress("timing steps again", number, rounds)
         lab.clear()
@@ -43,10 +45,14 @@ def measure(context: Context) -> Result:
             lab.begin(load, "adaptive", sampling)
             context.progress(f"blocks at {load}", number, rounds)
             for _, arm in schedule(ARMS, 1, seed=number):
-                steps[arm, load] += block(lab, arm, seconds)
+                served_steps = block(lab, arm, seconds)
+                if number % 2:
+                    steps[arm, load] += served_steps
+                else:
+                    known += served_steps
     emulated = this_machine(
         timed,
-        [step for those in steps.values() for step in those],
+        known,
         lab.engine.config.max_num_seqs,
         lab.engine.config.prefill_tokens(about.K),
         about.K,
