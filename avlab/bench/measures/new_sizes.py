@@ -12,7 +12,7 @@ from avlab.bench.base import Bar, Context, Measure, Result, Table
 from avlab.bench.rounds import spread
 
 REQUESTS = (16, 64)
-LEAST_LATER = 3  # steps of a size after its first, or the size is left out
+LATER = 3  # the next steps of a size, which its first is compared with: caches grow, so later ones are dearer
 BARS = tuple(
     Bar(f"new-sizes-{n}", f"adaptive: first step of a size over later ones, {n} requests", "×", 1.05, "<=")
     for n in REQUESTS
@@ -22,7 +22,8 @@ BARS = tuple(
 def measure(context: Context) -> Result:
     """Serves `adaptive` in a fresh process with a ready cost table, so that no size has been met before.
 
-    A step counts if it computes no prompt. Its verification is compared with the median of later steps of as many rows.
+    A step counts if it computes no prompt. Its verification is compared with the median of the next steps of as many
+    rows.
     """
     from avlab.bench.lab import Lab
 
@@ -39,9 +40,9 @@ def measure(context: Context) -> Result:
             if not report.prompt_tokens and report.emitting == requests:
                 took[report.target_tokens].append(report.ms["verify"])
             context.progress(f"adaptive steps, {requests} requests", done + 1, steps)
-        seen = {size: each for size, each in took.items() if len(each) > LEAST_LATER and size not in met}
+        seen = {size: each for size, each in took.items() if len(each) > LATER and size not in met}
         met |= set(took)
-        ratios = np.array([each[0] / np.median(each[1:]) for each in seen.values()])
+        ratios = np.array([each[0] / np.median(each[1 : 1 + LATER]) for each in seen.values()])
         values[bar.name] = float(np.median(ratios)) if len(ratios) else None
         label = spread(ratios) if len(ratios) else "no size came often enough"
         rows.append([requests, steps, len(took), len(seen), label])
