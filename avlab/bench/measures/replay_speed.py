@@ -15,8 +15,8 @@ BARS = (
 
 def measure(context: Context) -> Result:
     """Rounds: the table is timed, then every arm serves a block under every load. So table and blocks meet the same
-    moments of the machine. Steps of every other round bring the timed costs to the level of serving; replay is held
-    against the steps of the rounds between."""
+    moments of the machine. Every other step brings the timed costs to the level of serving; replay is held against the
+    steps between."""
     from avlab.bench.lab import Lab
     from avlab.bench.priced_steps import TimedStep, block, priced, this_machine, timed_again
     from avlab.engine.profile import Costs
@@ -33,7 +33,7 @@ def measure(context: Context) -> Result:
         raise NotMeasured(f"the trace {TRACE} is of {about.target} with {about.drafter}: measure these.")
     lab.max_new_tokens = int(trace.limit.max())
     sampling = Sampling(about.temperature, about.top_k, about.top_p)
-    seconds, rounds = context.pick(0.5, 2.5), context.pick(2, 8)
+    seconds, rounds = context.pick(0.5, 2.5), context.pick(2, 6)
     steps: dict[tuple[str, int], list[TimedStep]] = {(arm, load): [] for load in LOADS for arm in ARMS}
     timed: list[Costs] = []
     known: list[TimedStep] = []
@@ -46,10 +46,8 @@ def measure(context: Context) -> Result:
             context.progress(f"blocks at {load}", number, rounds)
             for _, arm in schedule(ARMS, 1, seed=number):
                 served_steps = block(lab, arm, seconds)
-                if number % 2:
-                    steps[arm, load] += served_steps
-                else:
-                    known += served_steps
+                known += served_steps[::2]
+                steps[arm, load] += served_steps[1::2]
     emulated = this_machine(
         timed,
         known,
