@@ -1,8 +1,10 @@
 """Numbers and times as people read them; a dash where there is none."""
 
+import json
 import math
 import re
 from datetime import datetime
+from typing import Any
 
 DASH = "–"
 
@@ -17,6 +19,12 @@ def number(value: float | None, digits: int = 3, unit: str = "") -> str:
 def counted(count: float, noun: str) -> str:
     """A number and what it counts: "1 step", "2.5 seconds", "1,000 rounds"."""
     return f"{count:,.10g} {noun}{'s' if count != 1 else ''}"
+
+
+def as_json(value: Any, most: int = 40) -> str:
+    """A foreign value as a sentence can show it: short, in JSON's spelling, in characters that every terminal has."""
+    shown = json.dumps(value, default=repr)
+    return shown if len(shown) <= most else f"{shown[: most - 3]}..."
 
 
 def share(value: float | None) -> str:

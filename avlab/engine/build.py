@@ -7,10 +7,12 @@ from pathlib import Path
 import torch
 
 from avlab.cost_file import read_samples
-from avlab.engine.checkpoint import CheckpointError, read_config, weights_hash
+from avlab.engine.checkpoint import weights_hash
+from avlab.engine.checkpoint_files import CheckpointError
 from avlab.engine.drafters.base import Drafter, DrafterContext, DrafterKind, kind_of
 from avlab.engine.engine import Engine, EngineConfig
 from avlab.engine.fetch import target_folder
+from avlab.engine.model_config import read_config
 from avlab.engine.profile import Costs, profile, read_costs
 from avlab.engine.target import Target
 from avlab.engine.text import Text

@@ -11,8 +11,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from avlab.engine.cache import Batch, Group, KVCache
-from avlab.engine.checkpoint import ModelConfig, Weights, read_config, read_weights
+from avlab.engine.checkpoint import Weights, read_weights
+from avlab.engine.checkpoint_files import CheckpointError
 from avlab.engine.linear import Linear
+from avlab.engine.model_config import ModelConfig, read_config
 from avlab.engine.native import ANY_ROWS, HEAD_SIZES, Layers, Native, native_for
 from avlab.engine.sampler import LogitRows
 
@@ -75,15 +77,15 @@ class Layer:
 
         def take(name: str, rows: int, columns: int, heads: int = 0) -> tuple[Tensor, Tensor | None]:
             weight = weights.take(f"{prefix}.{name}.weight", rows, columns)
-            bias = weights.maybe(f"{prefix}.{name}.bias", rows)
+            biased = c.attention_bias if name.startswith("self_attn") else c.mlp_bias
+            bias = weights.take(f"{prefix}.{name}.bias", rows) if biased else None
             if heads:
                 weight, bias = interleave(weight, heads), None if bias is None else interleave(bias, heads)
             return weight, bias
 
         q, k = take("self_attn.q_proj", Q, H, c.heads), take("self_attn.k_proj", KV, H, c.kv_heads)
         v = take("self_attn.v_proj", KV, H)
-        biases = [part for part in (q[1], k[1], v[1]) if part is not None]
-        bias = torch.cat(biases) if len(biases) == 3 else None
+        bias = None if q[1] is None or k[1] is None or v[1] is None else torch.cat([q[1], k[1], v[1]])
         self.qkv = Linear(torch.cat([q[0], k[0], v[0]]), bias)
         self.out = Linear(*take("self_attn.o_proj", H, Q))
         self.gate = Linear(*take("mlp.gate_proj", c.intermediate, H))
@@ -230,7 +232,8 @@ class Target:
         self.embedding = weights.take("model.embed_tokens.weight", V, H)
         self.layers = [Layer(weights, f"model.layers.{i}", config) for i in range(config.layers)]
         self.final_norm = weights.take("model.norm.weight", H)
-        head = self.embedding if config.tied_embeddings else weights.take("lm_head.weight", V, H)
+        head = self._head_of(weights)
+        weights.check_all_taken()
         self.head, self._head_rows = Linear(head), head
         self.length = min(length, config.max_positions)
         self.turns = rotary_frequencies(config, self.length).to(device)
@@ -241,6 +244,20 @@ class Target:
         whole = self.native and self.layers[0].most_rows >= ANY_ROWS
         self.narrow = ANY_ROWS if whole else NARROW if self.native else 0
         self._known: dict[tuple[KVCache, tuple[int, ...]], list[tuple[int, Stack]]] = {}
+
+    def _head_of(self, weights: Weights) -> Tensor:
+        """The output head, [V, hidden]: the embedding where the two are tied. Raises CheckpointError."""
+        V, H, name = self.config.vocabulary, self.config.hidden, "lm_head.weight"
+        if not self.config.tied_embeddings:
+            return weights.take(name, V, H)
+        own = weights.maybe(name, V, H)
+        if own is not None and not torch.equal(own, self.embedding):
+            raise CheckpointError(
+                f"{self.folder} says that head and embedding are one (tie_word_embeddings), and holds an {name} that "
+                "differs from model.embed_tokens.weight: set tie_word_embeddings to false in config.json, or remove "
+                "the tensor, whichever its maker meant."
+            )
+        return self.embedding
 
     def padded(self, rows: int) -> int:
         """How many rows a pass of so many computes."""

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from avlab.engine.checkpoint import ModelConfig
+from avlab.engine.model_config import ModelConfig
 from avlab.engine.target import interleave, rotary_frequencies
 
 

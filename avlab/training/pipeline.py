@@ -20,8 +20,9 @@ from safetensors import safe_open
 from torch.nn import functional as F
 
 from avlab.engine.build import choose_dtype
-from avlab.engine.checkpoint import read_config, read_weights
+from avlab.engine.checkpoint import read_weights
 from avlab.engine.fetch import target_folder
+from avlab.engine.model_config import read_config
 from avlab.engine.target import Target
 from avlab.engine.text import Text
 from avlab.training.data import Recordings

@@ -29,7 +29,7 @@ def serve(order: Order[RunConfig]) -> str:
     target_folder(config.target)
     order.progress("starting torch", 0, 0)
     from avlab.engine.build import build
-    from avlab.engine.checkpoint import CheckpointError
+    from avlab.engine.checkpoint_files import CheckpointError
     from avlab.workers.building import build_settings
 
     built = build(build_settings(config), order.progress)

@@ -9,9 +9,10 @@ from torch.nn import functional as F
 
 from avlab.engine import native
 from avlab.engine.cache import Batch, KVCache
-from avlab.engine.checkpoint import ModelConfig, Weights
+from avlab.engine.checkpoint import Weights
 from avlab.engine.drafters.draws import Draws, row_features
 from avlab.engine.linear import Linear
+from avlab.engine.model_config import ModelConfig
 from avlab.engine.native import building, native_for
 from avlab.engine.rows import draw_rows, log_sum_exp
 from avlab.engine.sampler import SamplingParameters, nucleus

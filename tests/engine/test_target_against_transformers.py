@@ -31,7 +31,10 @@ OPTIONS = {
             "original_max_position_embeddings": 64,
         },
     },
-    "new spelling of rope": {"rope_parameters": {"rope_type": "default", "rope_theta": 50.0}},
+    "new spelling of rope": {
+        "rope_theta": None,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 50.0},
+    },
 }
 V = LLAMA["vocab_size"]
 # float32: two orders of the same sums, about 30 additions deep, on logits of up to 6

@@ -5,7 +5,7 @@ import json
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from avlab.engine.checkpoint import CheckpointError
+from avlab.engine.checkpoint_files import CheckpointError
 from avlab.engine.text import Text
 
 TEMPLATE = (
@@ -76,3 +76,54 @@ def test_a_template_cannot_reach_the_machine(folder):
     (folder / "chat_template.jinja").write_text("{{ messages.__class__.__mro__ }}")
     with pytest.raises(CheckpointError):
         Text(folder).prompt([{"role": "user", "content": "x"}])
+
+
+def llama2(folder):
+    """A tokenizer that writes spaces as Llama 2's: a mark before a word, stripped where a text begins."""
+    words = ["<unk>", "a", "▁", "▁the", "▁user", "s", "<0xE2>", "<0x0A>", "</s>"]
+    tokenizer = Tokenizer(models.BPE({word: i for i, word in enumerate(words)}, [], byte_fallback=True))
+    strip = decoders.Strip(content=" ", left=1)
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), strip]
+    )
+    tokenizer.add_special_tokens([AddedToken("</s>", special=True)])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return Text(folder)
+
+
+def test_a_token_alone_keeps_its_space(tmp_path):
+    text = llama2(tmp_path)
+    assert [text.piece(token) for token in range(9)] == [
+        "<unk>", "a", " ", " the", " user", "s", "\ufffd", "\n", "</s>",
+    ]  # fmt: skip
+    assert text.decode([3, 4, 5]) == "the users"
+    assert "".join(text.piece(token) for token in (3, 4, 5)) == " the users"
+
+
+def test_a_byte_tokenizers_pieces_are_as_they_were(folder):
+    text = Text(folder)
+    for word in ("the", " user", "\n", "<|s|>"):
+        (token,) = text.tokenizer.encode(word, add_special_tokens=False).ids[:1]
+        assert text.piece(token) == text.tokenizer.decode([token], skip_special_tokens=False)
+
+
+OTHER_TOKENIZERS = {
+    "tokenizer.model": "SentencePiece.*AutoTokenizer",
+    "vocab.json": "older files.*AutoTokenizer",
+    "cl100k.tiktoken": "tiktoken",
+    "config.json": "came without its tokenizer",
+}
+
+
+@pytest.mark.parametrize("file", OTHER_TOKENIZERS)
+def test_a_folder_without_a_tokenizer_is_told_what_it_holds(folder, file):
+    (folder / "tokenizer.json").unlink()
+    (folder / file).write_text("")
+    with pytest.raises(CheckpointError, match=OTHER_TOKENIZERS[file]):
+        Text(folder)
+
+
+def test_a_tokenizer_that_git_lfs_has_not_fetched(folder):
+    (folder / "tokenizer.json").write_text("version https://git-lfs.github.com/spec/v1\n")
+    with pytest.raises(CheckpointError, match="git lfs pull"):
+        Text(folder)

@@ -8,10 +8,11 @@ import torch
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from avlab.engine.checkpoint import read_config, read_weights
+from avlab.engine.checkpoint import read_weights
 from avlab.engine.drafters.block import BlockDrafter
 from avlab.engine.drafters.llama import LlamaDrafter
 from avlab.engine.engine import Engine, EngineConfig, StepReport
+from avlab.engine.model_config import read_config
 from avlab.engine.request import Finished, Request
 from avlab.engine.target import Target
 from avlab.policies.arm import Arm

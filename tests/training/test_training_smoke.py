@@ -8,7 +8,8 @@ import torch
 from tiny_models import CPU, LLAMA, SHAPE, make_engine, outputs, serve, write_llama
 
 from avlab.engine.cache import Batch
-from avlab.engine.checkpoint import read_config, read_weights
+from avlab.engine.checkpoint import read_weights
+from avlab.engine.model_config import read_config
 from avlab.engine.request import Request
 from avlab.engine.target import Target
 from avlab.training.data import Recordings

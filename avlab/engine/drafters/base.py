@@ -8,8 +8,9 @@ from typing import Protocol
 from torch import Tensor
 
 from avlab.engine.cache import KVCache
-from avlab.engine.checkpoint import CheckpointError, ModelConfig
+from avlab.engine.checkpoint_files import CheckpointError
 from avlab.engine.drafts import Drafts
+from avlab.engine.model_config import ModelConfig
 from avlab.engine.target import Target
 from avlab.speculation.features import DEFAULT_FEATURES, FEATURES
 

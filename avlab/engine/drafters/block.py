@@ -18,12 +18,14 @@ from torch.nn import functional as F
 from avlab.engine.branches import Branches, text_of
 from avlab.engine.branches import forward as branches_forward
 from avlab.engine.cache import KVCache
-from avlab.engine.checkpoint import CheckpointError, ModelConfig, Weights, read_json
+from avlab.engine.checkpoint import Weights
+from avlab.engine.checkpoint_files import CheckpointError, read_json
 from avlab.engine.drafters.along import ReadText
 from avlab.engine.drafters.base import DrafterContext, DrafterKind, DraftInput, features_given, register
 from avlab.engine.drafters.draws import Draws, needs_weights, row_features
 from avlab.engine.drafts import Drafts, DraftVocabulary
 from avlab.engine.linear import Linear
+from avlab.engine.model_config import ModelConfig
 from avlab.engine.native import Native
 from avlab.engine.target import Layer, Stack, Target, rms_norm
 from avlab.speculation.features import DEFAULT_FEATURES, LOG_ODDS_LIMIT
@@ -101,6 +103,7 @@ class BlockDrafter:
         self.input_norm, self.final_norm = weights.take("input_norm", inputs), weights.take("final_norm", H)
         self.first_carry, self.later_carry = weights.take("first_carry", H), weights.take("later_carry", H)
         self.mask = weights.take("mask", shape["K"] - 1, H)
+        weights.check_all_taken()
 
     @torch.inference_mode()
     def propose(self, inputs: DraftInput, depth: int) -> Drafts:

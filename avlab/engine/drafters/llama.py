@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from avlab.engine.branches import Branches, forward, text_of
-from avlab.engine.checkpoint import CheckpointError
+from avlab.engine.checkpoint_files import CheckpointError
 from avlab.engine.drafters.along import ReadText
 from avlab.engine.drafters.base import DrafterContext, DrafterKind, DraftInput, features_given, register
 from avlab.engine.drafters.draws import Draws
