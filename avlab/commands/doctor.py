@@ -12,14 +12,13 @@ from avlab.commands import terminal
 from avlab.commands.options import Json
 from avlab.commands.vllm import with_arguments
 from avlab.config import ConfigError
-from avlab.vllm import SERVED
-from avlab.vllm.doctor import Finding, Traffic, examine
-from avlab.vllm.doctor.look import checkpoint_of, installed_version, machine_for
+from avlab.vllm.doctor import Finding, Traffic
+from avlab.vllm.doctor.command import examine_line
+from avlab.vllm.doctor.machines import machine_for
 from avlab.vllm.doctor.running import examine_running
 from avlab.vllm.presets import preset
 from avlab.vllm.serve_line import ServeLine
 from avlab.vllm.server import Server, base_url
-from avlab.vllm.settings import from_line
 
 WORDS = {"refuses": "will not start", "warns": "take care", "unknown": "not known here", "passes": "fine"}
 
@@ -37,6 +36,9 @@ def doctor(
     ] = None,
     url: Annotated[str | None, typer.Option("--url", help="A server that runs already.")] = None,
     gpu: Annotated[str | None, typer.Option("--gpu", help="h100, b200, ..; else this machine's own.")] = None,
+    capability: Annotated[
+        str | None, typer.Option("--capability", help="An NVIDIA GPU by its compute capability: 9.0, 12.0.")
+    ] = None,
     gpus: Annotated[int | None, typer.Option("--gpus", help="How many GPUs.", min=1)] = None,
     memory_gib: Annotated[
         float | None, typer.Option("--memory-gib", help="Memory of one GPU.", min=1)
@@ -81,13 +83,9 @@ def doctor(
         findings = examine_running(_server(url, key_variable, ca_file), traffic)
     else:
         line = _line(preset_name, command or [])
-        machine = machine_for(gpu, gpus, memory_gib)
+        machine = machine_for(gpu, gpus, memory_gib, capability)
         known = preset(preset_name).model_type if preset_name else ""
-        checkpoint = checkpoint_of(line.model, line.speculative.get("model"), known)
-        if weights_gib is not None:
-            checkpoint = replace(checkpoint, weights_gib=weights_gib)
-        settings = from_line(line, version or installed_version() or SERVED)
-        findings = examine(settings, machine, checkpoint, traffic)
+        findings = examine_line(line, machine, version or "", traffic, known, weights_gib)
     _show(findings, as_json)
     if any(finding.verdict == "refuses" for finding in findings):
         raise typer.Exit(1)

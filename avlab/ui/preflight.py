@@ -1,7 +1,6 @@
 """Preflight on a page: a published system, a command of one's own or a running server, and what vLLM says to it."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import streamlit as st
 
@@ -9,14 +8,15 @@ from avlab.formats import counted
 from avlab.ui.refusals import refusals
 from avlab.ui.typed import Fields
 from avlab.vllm import SERVED
-from avlab.vllm.doctor import Finding, Traffic, examine
+from avlab.vllm.doctor import Finding, Traffic
 from avlab.vllm.doctor.cautions import TARGET_ONLY
-from avlab.vllm.doctor.look import KNOWN, checkpoint_of, installed_version, machine_for
+from avlab.vllm.doctor.command import examine_line
+from avlab.vllm.doctor.look import installed_version
+from avlab.vllm.doctor.machines import KNOWN, machine_for
 from avlab.vllm.doctor.running import examine_running
 from avlab.vllm.presets import names, preset
 from avlab.vllm.serve_line import ServeLine
 from avlab.vllm.server import Server, base_url
-from avlab.vllm.settings import from_line
 
 OWN, RUNNING, HERE = "a command of my own", "a server that runs", "this machine"
 MARKS = {
@@ -50,11 +50,7 @@ def form() -> ServeLine | None:
         fields.check()
         machine = machine_for(None if gpu == HERE else gpu, gpus, memory_gib)
         known = "" if chosen == OWN else preset(chosen).model_type
-        checkpoint = checkpoint_of(line.model, line.speculative.get("model"), known)
-        if weights_gib is not None:
-            checkpoint = replace(checkpoint, weights_gib=weights_gib)
-        settings = from_line(line, version or installed_version() or SERVED)
-        _tell(examine(settings, machine, checkpoint, traffic), f"on {machine.described}")
+        _tell(examine_line(line, machine, version, traffic, known, weights_gib), f"on {machine.described}")
     return line
 
 

@@ -361,9 +361,12 @@ def test_the_command_examines_a_preset_a_command_and_a_server():
 
     code, said = doctor("--preset", "muse-glimmer-dflash2", "--gpu", "h100")
     assert code == 0 and "Nothing here refuses." in said
-    code, said = doctor("--gpu", "h100", "--json", "--", "vllm", "serve", "m", "--enable-lora", "-pp", "2")
+    adaptive = ("-sc.method", "dspark", "-sc.enable_adaptive_verification", "true")
+    code, said = doctor(
+        "--gpu", "h100", "--json", "--", "vllm", "serve", "m", "--enable-lora", "-pp", "2", *adaptive
+    )
     gates = [each["gate"] for each in json.loads(said)["findings"] if each["verdict"] == "refuses"]
-    assert code == 1 and {"LoRA", "pipeline parallel", "drafter"} == set(gates)
+    assert code == 1 and {"LoRA", "pipeline parallel"} == set(gates)
     with serving() as server:
         server.answers["/metrics"] = metrics_text(1000, drafts=300, by_position=(240, 120, 40), K=3)
         code, said = doctor("--url", server.url)

@@ -2,7 +2,7 @@
 
 from avlab.vllm.doctor.cautions import CAUTIONS
 from avlab.vllm.doctor.findings import Checkpoint, Finding, Machine, Traffic, ordered
-from avlab.vllm.doctor.gates import GATES
+from avlab.vllm.doctor.gates import FOR_ADAPTIVE, GATES
 from avlab.vllm.settings import Settings
 
 
@@ -12,9 +12,13 @@ def examine(
     checkpoint: Checkpoint | None = None,
     traffic: Traffic | None = None,
 ) -> list[Finding]:
-    """Every gate and every caution that has something to say, the worst first. What is not given is unknown."""
+    """Every gate and every caution that has something to say, the worst first. What is not given is unknown.
+
+    The gates of adaptive verification are asked where it is asked for.
+    """
     machine, checkpoint, traffic = machine or Machine(), checkpoint or Checkpoint(), traffic or Traffic()
-    found = [gate(settings, checkpoint, machine) for gate in GATES]
+    asked = [gate for gate in GATES if settings.adaptive or gate not in FOR_ADAPTIVE]
+    found = [gate(settings, checkpoint, machine) for gate in asked]
     cautions = (caution(settings, checkpoint, traffic) for caution in CAUTIONS)
     return ordered([*found, *(each for each in cautions if each is not None)])
 

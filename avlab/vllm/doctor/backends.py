@@ -1,45 +1,50 @@
-"""Which attention backends can verify drafts of a length that the GPU decides, by GPU and version.
+"""The attention backends of vLLM 0.33: what each takes, and whether its graphs replay drafts of varying lengths.
 
-vLLM has two conditions for the target's layers: the backend must not plan from query lengths that the CPU knows
-(`supports_device_cpu_query_lens_mismatch`), and its graphs of a whole decode step must replay lengths that vary from 1
-to K + 1 (`get_cudagraph_support` is ALWAYS, or `get_varlen_cudagraph_max_query_len` allows them). Draft layers need the
-first only, and DSpark's own need neither. Read in the source of 0.32.0 and 0.33.0 (`vllm/v1/attention/backends/`).
+A backend serves adaptive verification on two conditions. Its plan must not come from query lengths that the CPU knows
+(`supports_device_cpu_query_lens_mismatch`, asked when the layers are built). Its graphs of a decode step must replay
+requests of 1 to K + 1 tokens (`get_cudagraph_support` ALWAYS, or `get_varlen_cudagraph_max_query_len`, asked after the
+weights are loaded). Draft layers need the first only, and DSpark's own neither. `make test-doctor` compares every line
+of this file with vLLM's code.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from avlab.vllm.doctor.findings import Machine
+from avlab.vllm.doctor.layers import Layer
 from avlab.vllm.settings import Settings
 
-ALWAYS = {
-    "TRITON_ATTN", "TRITON_ATTN_DIFFKV", "FLEX_ATTENTION", "ROCM_ATTN", "ROCM_SEGMENTED_ATTN",
-    "ROCM_AITER_UNIFIED_ATTN",
-}  # fmt: skip
-DATA_CENTRE_BLACKWELL_ONLY = {"FLASHINFER_MLA", "FLASHINFER_MLA_SPARSE"}
-EVEN_LENGTHS = {
-    "FLASH_ATTN_MLA", "FLASHMLA", "FLASHMLA_SPARSE", "TRITON_MLA", "TOKENSPEED_MLA", "FLASH_ATTN_MLA_SPARSE",
-    "FLASHINFER_MLA_SPARSE_SM90", "FLASHINFER_MLA_SPARSE_SM120", "ROCM_AITER_FA", "ROCM_AITER_MLA_SPARSE",
-    "ROCM_AITER_TRITON_MLA", "TURBOQUANT", "B12X", "CUTLASS_MSA", "TRITON_MSA",
-}  # fmt: skip
-ONE_TOKEN = {"CUTLASS_MLA", "HPC_ATTN"}
-NO_GRAPHS = {"CPU_ATTN", "CPU_MLA", "AMX_MLA", "XPU_MLA_SPARSE"}
-RECURRENT = {"MAMBA1", "SHORT_CONV", "LINEAR", "GDN_ATTN"}
-COMPOSITE = {"TRITON_FLASHINFER", "TRITON_FLASH_ATTN"}
-BLACKWELL = 10  # major compute capability of B200, B300, GB200
-HOPPER = 9
-LATENT_REMEDY = "--attention-backend FLASHINFER_MLA, on compute capability 10"
+PLAIN = {"auto", "float16", "bfloat16"}
+FP8 = {"fp8", "fp8_e4m3"}
+HOPPER, BLACKWELL, CONSUMER_BLACKWELL = 9, 10, 12  # major compute capabilities
+Objection = Callable[[Layer, Settings, Machine], str | None]
 
 
 @dataclass(frozen=True)
-class Answer:
-    """able: None where it cannot be said. reason: a clause that goes on from the backend's name."""
+class Backend:
+    """What a backend takes.
 
-    able: bool | None
-    reason: str
-    remedy: str = ""
+    majors: compute capabilities, None for any. heads: sizes of a head; least: the smallest, where any larger does;
+    multiple: a head size must be a multiple. caches: types of the cache. block: block sizes are multiples of it.
+    more: what else it may object to. reads_lengths: it plans from the CPU's query lengths.
+    """
+
+    majors: tuple[int, ...] | None = None
+    heads: tuple[int, ...] = ()
+    least: int = 0
+    multiple: int = 1
+    caches: frozenset[str] = frozenset(PLAIN)
+    block: int = 16
+    latent: bool = False
+    sparse: bool = False
+    sinks: bool = False
+    prefix: bool = False
+    vendor: str = "nvidia"
+    connector: bool = True
+    more: Objection | None = None
 
 
-def flash_attention(settings: Settings, machine: Machine) -> int | None:
+def flash_attention(settings: Settings, machine: Machine, head_size: int | None = None) -> int | None:
     """The version of FlashAttention that vLLM takes there (`get_flash_attn_version`); None where nobody knows."""
     if machine.vendor == "intel":
         return 2
@@ -47,101 +52,265 @@ def flash_attention(settings: Settings, machine: Machine) -> int | None:
         return None
     major = machine.capability[0]
     chosen = settings.flash_attention or {HOPPER: 3, BLACKWELL: 4}.get(major, 2)
-    return 4 if major >= BLACKWELL and chosen == 3 else chosen
+    if major >= BLACKWELL and chosen == 3:
+        chosen = 4 if has_flash_attention_4(machine) else 2
+    if chosen == 4 and settings.batch_invariant:
+        return 2
+    if chosen == 3 and major == HOPPER and head_size is not None and head_size > 256:
+        return 4
+    return chosen
 
 
-def default_backend(machine: Machine, attention: str | None) -> str | None:
-    """The first of vLLM's own order for a GPU (`_get_backend_priorities`); None where the order depends on more."""
-    if machine.vendor != "nvidia" or machine.capability is None or attention != "standard":
-        return None
-    return "FLASHINFER" if machine.capability[0] == BLACKWELL else "FLASH_ATTN"
+def has_flash_attention_4(machine: Machine) -> bool:
+    """Compute capabilities 9, 10 and 11 have it."""
+    return machine.capability is not None and machine.capability[0] in (9, 10, 11)
 
 
-def target_answer(backend: str, settings: Settings, machine: Machine) -> Answer:
-    """Whether a backend can serve the target's layers under adaptive verification."""
-    planned = draft_answer(backend, settings, machine)
-    if planned.able is False:
-        return planned
-    if backend in ("FLASH_ATTN", "FLASH_ATTN_DIFFKV"):
-        return _flash(settings, machine)
-    if backend in ALWAYS:
-        return Answer(True, "replays decode graphs of any lengths")
-    if backend == "FLASHINFER":
-        reason = "takes lengths that vary where its TRT-LLM kernel does, which depends on the model's heads"
-        return planned if planned.able is None else Answer(True, reason)
-    if backend in DATA_CENTRE_BLACKWELL_ONLY:
-        able = None if machine.capability is None else machine.capability[0] == BLACKWELL
-        reason = "replays graphs of lengths that vary on compute capability 10 (B200, B300, GB200) only"
-        return Answer(able, reason, LATENT_REMEDY)
-    if backend in EVEN_LENGTHS:
-        remedy = LATENT_REMEDY if "MLA" in backend else _other(machine)
-        return Answer(False, "has decode graphs of even lengths only", remedy)
-    if backend in ONE_TOKEN:
-        return Answer(False, "has decode graphs of one token a request only", LATENT_REMEDY)
-    if backend in NO_GRAPHS:
-        return Answer(False, "has no graphs of decode steps", "another device")
-    return Answer(None, "is not among the backends that this lab has read")
+def _flash(layer: Layer, settings: Settings, machine: Machine) -> str | None:
+    version = flash_attention(settings, machine)
+    if layer.head_size > (512 if has_flash_attention_4(machine) else 256):
+        return f"head size {layer.head_size} not supported"
+    if layer.sinks and version not in (3, 4):
+        return "attention sinks need FlashAttention 3 or 4"
+    if settings.cache in FP8 and not _flash_fp8(layer, settings, machine):
+        return "an fp8 cache needs FlashAttention 3 or 4"
+    if layer.prefix:
+        resolved = flash_attention(settings, machine, layer.head_size)
+        if resolved != 4 or (layer.head_size == 256 and machine.capability and machine.capability[0] >= 10):
+            return "bidirectional image tokens need FlashAttention 4"
+        if settings.cache in FP8 and machine.capability == (9, 0):
+            return "bidirectional image tokens with an fp8 cache need Triton"
+    return None
 
 
-def hard_wired_answer(model_type: str, machine: Machine) -> Answer | None:
-    """DeepSeek-V4 models choose their backends themselves (`DeepseekV32IndexerBackend`); None for other models."""
-    if model_type not in ("deepseek_v4", "deepseek_v41"):
-        return None
+def _flash_fp8(layer: Layer, settings: Settings, machine: Machine) -> bool:
+    version, major = flash_attention(settings, machine), (machine.capability or (0, 0))[0]
+    own = flash_attention(settings, machine, layer.head_size)
+    if major == HOPPER:
+        return version in (3, 4) and (own == 3 or (own == 4 and layer.head_size == 512))
+    wide = layer.head_size > 128 and layer.head_size not in (192,)
+    return version == 4 and major == BLACKWELL and not wide
+
+
+def _flashinfer(layer: Layer, settings: Settings, machine: Machine) -> str | None:
+    kv_heads = max(1, layer.kv_heads // settings.tensor)
+    if (layer.heads // settings.tensor) % kv_heads:
+        return "its TRT-LLM kernel takes query heads in multiples of the cache's"
+    if settings.trtllm is False or settings.batch_invariant:
+        return "its TRT-LLM kernel is switched off"
+    return None
+
+
+def _flashinfer_latent(layer: Layer, settings: Settings, machine: Machine) -> str | None:
+    if layer.no_rotary not in (None, 64, 128, 192):
+        return f"qk_nope_head_dim {layer.no_rotary} is not 64, 128 or 192"
+    return None
+
+
+def _flashinfer_sparse(layer: Layer, settings: Settings, machine: Machine) -> str | None:
+    if layer.rotary == 0:
+        able = layer.no_rotary == 256 and layer.head_size == 512
+        return None if able else "without a rotary part it takes qk_nope_head_dim 256 and rank 512"
+    return None if layer.no_rotary in (128, 192) else f"qk_nope_head_dim {layer.no_rotary} is not 128 or 192"
+
+
+def _fa4_sparse(layer: Layer, settings: Settings, machine: Machine) -> str | None:
+    if layer.top_k is None or layer.top_k % 128:
+        return "index_topk must be a multiple of 128"
+    if (layer.head_size, layer.rotary) != (576, 64):
+        return "rank 512 and a rotary part of 64 only"
+    gathered = layer.heads // settings.tensor * settings.decode_context
+    counts = (8, 16, 32, 64) if settings.decode_context > 1 else (8, 16, 32, 64, 128)
+    if gathered not in counts:
+        return f"{gathered} heads a GPU are not among {counts}"
+    return _flashinfer_sparse(layer, settings, machine)
+
+
+def _flashmla_sparse(layer: Layer, settings: Settings, machine: Machine) -> str | None:
+    if layer.head_size == 512 and not (
+        machine.capability and machine.capability[0] == HOPPER and not layer.rotary
+    ):
+        return "head size 512 on Hopper without a rotary part only"
+    return None
+
+
+def _tokenspeed(layer: Layer, settings: Settings, machine: Machine) -> str | None:
+    sizes = (layer.no_rotary, layer.rotary, layer.value_size)
+    return None if sizes == (128, 64, 128) else "it takes the sizes of DeepSeek-R1 only"
+
+
+def _sparse_120(layer: Layer, settings: Settings, machine: Machine) -> str | None:
+    return None if layer.top_k == 2048 else "index_topk must be 2048"
+
+
+def _sparse_90(layer: Layer, settings: Settings, machine: Machine) -> str | None:
+    able = layer.rotary in (0, 64) and layer.head_size - (layer.rotary or 0) == 512
+    return None if able else "rank 512 and a rotary part of 0 or 64 only"
+
+
+def _caches(*names: str) -> frozenset[str]:
+    return frozenset({*PLAIN, *names})
+
+
+LATENT_HEADS = (320, 512, 576)
+BACKENDS: dict[str, Backend] = {
+    "FLASH_ATTN": Backend(
+        (8, 9, 10, 11, 12), multiple=8, caches=_caches(*FP8), sinks=True, prefix=True, more=_flash
+    ),
+    "FLASHINFER": Backend(
+        (10,), heads=(64, 128, 256, 512), sinks=True, more=_flashinfer,
+        caches=_caches(*FP8, "fp8_e5m2", "nvfp4", "nvfp4_4over6"),
+    ),
+    "TRITON_ATTN": Backend(
+        least=32, sinks=True, prefix=True, vendor="",
+        caches=_caches(*FP8, "fp8_e5m2", "int4_per_token_head", "int8_per_token_head", "fp8_per_token_head"),
+    ),
+    "FLEX_ATTENTION": Backend(prefix=True),
+    "FLASHINFER_MLA": Backend(
+        (10,), heads=LATENT_HEADS, caches=_caches(*FP8), block=32, latent=True, more=_flashinfer_latent
+    ),
+    "TOKENSPEED_MLA": Backend(
+        (10,), heads=LATENT_HEADS, caches=frozenset(FP8), block=32, latent=True, more=_tokenspeed
+    ),
+    "CUTLASS_MLA": Backend((10,), heads=LATENT_HEADS, caches=_caches(*FP8), block=128, latent=True),
+    "FLASH_ATTN_MLA": Backend((9,), heads=LATENT_HEADS, latent=True),
+    "FLASHMLA": Backend((9,), heads=LATENT_HEADS, caches=_caches(*FP8), block=64, latent=True),
+    "TRITON_MLA": Backend(caches=_caches(*FP8), latent=True, vendor=""),
+    "FLASHINFER_MLA_SPARSE": Backend(
+        (10,), heads=(512, 576), caches=_caches(*FP8), block=32, latent=True, sparse=True, more=_flashinfer_sparse
+    ),
+    "FLASH_ATTN_MLA_SPARSE_FA4": Backend(
+        (10,), heads=(576,), caches=frozenset({"auto", "bfloat16"}), block=64, latent=True, sparse=True,
+        more=_fa4_sparse,
+    ),
+    "FLASHMLA_SPARSE": Backend(
+        (9, 10), heads=(512, 576), caches=frozenset({"auto", "bfloat16", "fp8_ds_mla", "fp8", "nvfp4_ds_mla"}),
+        block=64, latent=True, sparse=True, more=_flashmla_sparse,
+    ),
+    "FLASH_ATTN_MLA_SPARSE": Backend((9,), block=64, latent=True, sparse=True),
+    "FLASHINFER_MLA_SPARSE_SM90": Backend(
+        (9,), heads=(512, 576), caches=frozenset({"auto", "bfloat16", *FP8}), block=64, latent=True, sparse=True,
+        more=_sparse_90,
+    ),
+    "FLASHINFER_MLA_SPARSE_SM120": Backend(
+        (12,), heads=(512, 576), caches=frozenset({"auto", "fp8", "fp8_e4m3", "fp8_ds_mla"}), block=64, latent=True,
+        sparse=True, more=_sparse_120,
+    ),
+    "ROCM_ATTN": Backend(
+        heads=(32, 64, 80, 96, 128, 160, 192, 224, 256), caches=_caches(*FP8, "fp8_e5m2"), connector=False, vendor="amd"
+    ),
+    "ROCM_AITER_UNIFIED_ATTN": Backend(least=32, caches=_caches(*FP8, "fp8_e5m2"), sinks=True, vendor="amd"),
+    "ROCM_AITER_FA": Backend(heads=(64, 128, 256), caches=_caches(*FP8, "fp8_e5m2"), vendor="amd"),
+    "ROCM_AITER_MLA": Backend(caches=_caches(*FP8, "fp8_e5m2"), block=1, latent=True, vendor="amd"),
+    "ROCM_AITER_TRITON_MLA": Backend(caches=_caches(*FP8, "fp8_e5m2"), block=1, latent=True, vendor="amd"),
+    "ROCM_AITER_MLA_SPARSE": Backend(caches=_caches(*FP8), block=1, latent=True, sparse=True, vendor="amd"),
+}  # fmt: skip
+REPLAY_ANY = {
+    "TRITON_ATTN", "TRITON_ATTN_DIFFKV", "FLEX_ATTENTION", "ROCM_ATTN", "ROCM_SEGMENTED_ATTN",
+    "ROCM_AITER_UNIFIED_ATTN",
+}  # fmt: skip
+EVEN_LENGTHS = {
+    "FLASH_ATTN_MLA", "FLASHMLA", "FLASHMLA_SPARSE", "TRITON_MLA", "TOKENSPEED_MLA", "FLASH_ATTN_MLA_SPARSE",
+    "FLASHINFER_MLA_SPARSE_SM90", "FLASHINFER_MLA_SPARSE_SM120", "ROCM_AITER_FA", "ROCM_AITER_MLA_SPARSE",
+    "ROCM_AITER_TRITON_MLA", "TURBOQUANT", "ULTRAQUANT", "ROCM_OCTAVE", "B12X", "CUTLASS_MSA", "TRITON_MSA",
+    "MINIMAX_M3_SPARSE",
+}  # fmt: skip
+ONE_TOKEN = {"CUTLASS_MLA", "HPC_ATTN", "STEP5_DSA"}
+NO_GRAPHS = {"CPU_ATTN", "CPU_MLA", "AMX_MLA", "XPU_MLA_SPARSE"}
+COMPOSITE = {"TRITON_FLASHINFER", "TRITON_FLASH_ATTN"}
+MODELS_OWN = {
+    "FLASHMLA_SPARSE_DSV4", "FLASHINFER_MLA_SPARSE_DSV4", "ROCM_FLASHMLA_SPARSE_DSV4", "FLASHMLA_SPARSE_DSV41",
+    "FLASHINFER_MLA_SPARSE_DSV41", "ROCM_FLASHMLA_SPARSE_DSV41", "FLASHMLA_MEGA_ATTN_DSV41", "FLASH_ATTN_DIFFKV",
+    "TRITON_ATTN_DIFFKV", "NO_ATTENTION", "CUSTOM", "TORCH_SDPA",
+}  # fmt: skip
+NAMES = {*BACKENDS, *REPLAY_ANY, *EVEN_LENGTHS, *ONE_TOKEN, *NO_GRAPHS, *COMPOSITE, *MODELS_OWN}
+
+
+def objections(
+    name: str, layer: Layer, settings: Settings, machine: Machine, drafting: bool = False
+) -> list[str]:
+    """Why a backend cannot serve a layer (`validate_configuration`); empty where it can. Where the GPU is not known
+    nothing that depends on it is said."""
+    if name in COMPOSITE:
+        return ["it joins two backends and never takes lengths that the GPU decides"]
+    backend = BACKENDS[name]
+    found = [_of_machine(name, backend, settings, machine)]
+    if backend.vendor == "amd" and machine.vendor not in ("amd", ""):
+        found.append("it is AMD's")
+    if (layer.kind == "latent") is not backend.latent:
+        found.append(
+            "it is for latent attention (MLA)" if backend.latent else "it takes no latent attention (MLA)"
+        )
+    elif layer.sparse is not backend.sparse:
+        found.append("it is for sparse attention" if backend.sparse else "it takes no sparse attention")
+    if layer.head_size:
+        if layer.head_size < backend.least or layer.head_size % backend.multiple:
+            found.append(f"head size {layer.head_size} not supported")
+        elif backend.heads and layer.head_size not in backend.heads:
+            found.append(f"head size {layer.head_size} is not among {', '.join(map(str, backend.heads))}")
+    if settings.cache not in backend.caches:
+        found.append(f"a cache of {settings.cache} not supported")
+    if settings.block_size is not None and settings.block_size % backend.block:
+        found.append(f"block size {settings.block_size} is no multiple of {backend.block}")
+    if layer.sinks and not backend.sinks:
+        found.append("attention sinks not supported")
+    if layer.prefix and not backend.prefix:
+        found.append("bidirectional image tokens not supported")
+    if settings.connector and not backend.connector:
+        found.append("KV connectors not supported")
+    if not any(found) and backend.more is not None and machine.capability is not None:
+        found.append(backend.more(layer, settings, machine))
+    return [each for each in found if each]
+
+
+def _of_machine(name: str, backend: Backend, settings: Settings, machine: Machine) -> str | None:
+    """FlashInfer is a backend of compute capability 10 here: elsewhere it plans from the CPU's lengths."""
+    if name == "FLASHINFER" and settings.decode_context > 1:
+        return "under decode context parallelism it plans from lengths that the CPU knows"
     if machine.vendor == "amd":
-        if model_type == "deepseek_v4":
-            return Answer(True, "has its own attention, which takes lengths that vary on ROCm")
-        return Answer(
-            False, "has its own attention, which takes no lengths that vary on ROCm", "an NVIDIA GPU"
-        )
-    if machine.capability is None:
-        return Answer(None, "has its own attention: it can on Hopper and on B200, B300, GB200, with DeepGEMM")
-    if machine.capability[0] in (HOPPER, BLACKWELL):
-        return Answer(
-            True, "has its own attention, which takes lengths that vary here, with DeepGEMM installed"
-        )
-    return Answer(
-        False, "has its own attention, which can on compute capability 9 and 10 only", "another GPU"
-    )
+        return None if backend.vendor in ("amd", "") else "it is NVIDIA's"
+    if machine.capability is None or backend.majors is None or machine.capability[0] in backend.majors:
+        return None
+    if name == "FLASHINFER":
+        return "off compute capability 10 (B200, B300, GB200) it plans from lengths that the CPU knows"
+    return f"compute capability {machine.capability[0]}.{machine.capability[1]} not supported"
 
 
-def draft_answer(backend: str, settings: Settings, machine: Machine) -> Answer:
-    """Whether a backend can serve the drafter's layers: it need not know query lengths on the CPU."""
-    if backend in RECURRENT:
-        return Answer(
-            False, "plans its recurrent state from lengths that the CPU knows", "a target without such layers"
-        )
-    if backend == "MAMBA2":
-        return Answer(None, "works unless ReplaySSM is on")
-    if backend in COMPOSITE:
-        return Answer(False, "joins two backends and never takes lengths that vary", _other(machine))
-    if backend == "FLASHINFER":
-        if settings.decode_context > 1:
-            return Answer(
-                False, "cannot under decode context parallelism", "--decode-context-parallel-size 1"
-            )
-        if machine.capability is None:
-            return Answer(None, "can on compute capability 10 (B200, B300, GB200) only")
-        if machine.capability[0] != BLACKWELL:
-            return Answer(False, "can on compute capability 10 (B200, B300, GB200) only", _other(machine))
-    return Answer(True, "takes lengths that the GPU decides")
+def _varying(settings: Settings) -> set[int]:
+    """FlashAttention 4's graphs take lengths that vary from 0.33 on."""
+    return {3} if settings.version and settings.version < (0, 33) else {3, 4}
 
 
-def _flash(settings: Settings, machine: Machine) -> Answer:
-    if machine.vendor == "intel" and settings.version >= (0, 33):
-        return Answer(True, "replays decode graphs of any lengths on XPU")
-    found = flash_attention(settings, machine)
-    able = {3} if settings.version < (0, 33) else {3, 4}
-    names = " or ".join(f"FlashAttention {each}" for each in sorted(able))
-    if found is None:
-        return Answer(None, f"can with {names} (Hopper has 3, B200 has 4), not with FlashAttention 2")
-    if found in able:
-        return Answer(True, f"is FlashAttention {found} here, whose graphs take lengths that vary")
-    return Answer(
-        False, f"is FlashAttention {found} here; graphs of lengths that vary need {names}", _other(machine)
-    )
+def replays(name: str, settings: Settings, machine: Machine) -> bool | None:
+    """Whether its decode graphs take requests of 1 to K + 1 tokens; None where the GPU would have to be known."""
+    if name in ("FLASH_ATTN", "FLASH_ATTN_DIFFKV"):
+        version = flash_attention(settings, machine)
+        return None if version is None else version in _varying(settings) or machine.vendor == "intel"
+    if name in ("FLASHINFER", "FLASHINFER_MLA", "FLASHINFER_MLA_SPARSE", "FLASH_ATTN_MLA_SPARSE_FA4"):
+        return None if machine.capability is None else machine.capability[0] == BLACKWELL
+    if name == "ROCM_AITER_MLA":
+        return settings.decode_context == 1
+    return name in REPLAY_ANY
 
 
-def _other(machine: Machine) -> str:
-    if machine.vendor == "amd":
-        return "--attention-backend ROCM_ATTN"
-    return "--attention-backend TRITON_ATTN"
+def why(name: str, settings: Settings, machine: Machine) -> str:
+    """The clause behind a backend's name that says how its graphs stand to varying lengths."""
+    if name in ("FLASH_ATTN", "FLASH_ATTN_DIFFKV"):
+        version = flash_attention(settings, machine)
+        if version is None:
+            return "can with FlashAttention 3 or 4 (Hopper has 3, B200 has 4), not with FlashAttention 2"
+        if version in _varying(settings):
+            return f"is FlashAttention {version} here, whose graphs take lengths that vary"
+        needed = " or ".join(map(str, sorted(_varying(settings))))
+        return f"is FlashAttention {version} here; graphs of lengths that vary need FlashAttention {needed}"
+    if name == "ROCM_AITER_MLA":
+        return "takes up to K + 1 tokens a request, without decode context parallelism"
+    if replays(name, settings, machine):
+        return "replays decode graphs of lengths that vary"
+    if name in ONE_TOKEN:
+        return "has decode graphs of one token a request only"
+    if name in NO_GRAPHS:
+        return "has no graphs of decode steps"
+    if name in EVEN_LENGTHS:
+        return "has decode graphs of even lengths only"
+    return "replays graphs of lengths that vary on compute capability 10 (B200, B300, GB200) only"

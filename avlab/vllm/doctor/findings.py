@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from avlab.vllm.doctor.layers import Layer
+
 Verdict = Literal["refuses", "warns", "passes", "unknown"]
 ORDER: tuple[Verdict, ...] = ("refuses", "warns", "unknown", "passes")
 
@@ -50,8 +52,9 @@ class Checkpoint:
     """What the checkpoints' configuration says. None where they are not on this machine, or do not say.
 
     block: positions a parallel drafter was trained to draft at once, as its file counts them. heads: prediction heads
-    (n_predict). attention: "standard", "latent" (MLA) or "recurrent" (state-space layers among them). vocabulary,
-    draft_vocabulary: entries, of target and drafter. weights_gib: of target and drafter on disk.
+    (n_predict). layers: the target's kinds of layers. known_as: the model of the shipped list that the target was
+    taken for by its name, "" where nothing was supposed. cache: the type of cache that the checkpoint asks for.
+    vocabulary, draft_vocabulary: entries, of target and drafter. weights_gib: of target and drafter on disk.
     """
 
     block: int | None = None
@@ -59,7 +62,9 @@ class Checkpoint:
     architectures: tuple[str, ...] = ()
     draft_architectures: tuple[str, ...] = ()
     model_type: str = ""
-    attention: str | None = None
+    layers: tuple[Layer, ...] | None = None
+    known_as: str = ""
+    cache: str | None = None
     vocabulary: int | None = None
     draft_vocabulary: int | None = None
     weights_gib: float | None = None

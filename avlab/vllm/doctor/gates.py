@@ -4,17 +4,26 @@ Each takes settings, checkpoint and machine, and gives one finding. Where vLLM c
 function of 0.33.0.
 """
 
+import difflib
 from collections.abc import Callable
+from dataclasses import replace
 
 from avlab.vllm.doctor import backends
 from avlab.vllm.doctor.findings import Checkpoint, Finding, Machine, Verdict
-from avlab.vllm.doctor.sizes import MANAGER, block_size, captures, memory, vocabulary
+from avlab.vllm.doctor.layers import Layer
+from avlab.vllm.doctor.own import own_choice
+from avlab.vllm.doctor.selection import Choice, choose, order
+from avlab.vllm.doctor.sizes import MANAGER, batch, block_size, captures, memory, shares, vocabulary
 from avlab.vllm.settings import Settings
 
 Gate = Callable[[Settings, Checkpoint, Machine], Finding]
 
 FULL_GRAPHS = ("FULL", "FULL_DECODE_ONLY", "FULL_AND_PIECEWISE")
-ONLY_V1 = ("suffix", "medusa", "mlp_speculator", "custom_class")
+GONE = {"medusa": "0.33 has no Medusa", "mlp_speculator": "0.33 has no MLP speculator"}
+METHODS = {
+    "ngram", "ngram_gpu", "draft_model", "suffix", "custom_class", "eagle", "eagle3", "extract_hidden_states", "mtp",
+    "dflash", "dspark",
+}  # fmt: skip
 VALIDATION = "vllm/config/vllm.py, _validate_adaptive_verification"
 
 
@@ -46,9 +55,16 @@ def adaptive(settings: Settings, checkpoint: Checkpoint, machine: Machine) -> Fi
     """Whether it is asked for at all, of a drafter that can give estimates."""
     name, source = "drafter", "vllm/config/speculative.py"
     if settings.method is None:
-        return Finding(
-            name, "refuses", "Nothing drafts.", "--speculative-config with a method and a drafter.", source
-        )
+        remedy = "--speculative-config with a method and a drafter."
+        return Finding(name, "warns", "It starts, and nothing drafts.", remedy, source)
+    if settings.method not in METHODS:
+        reason = GONE.get(settings.method, f"vLLM knows no speculative method {settings.method!r}")
+        near = difflib.get_close_matches(settings.method, METHODS, 1)
+        remedy = f'"method": "{near[0]}".' if near else f"One of {', '.join(sorted(METHODS))}."
+        return Finding(name, "refuses", f"{reason}.", remedy, f"{source}, SpeculativeMethod")
+    if settings.method == "mtp" and checkpoint.model_type == "deepseek_v41":
+        reason = "DeepSeek-V4.1 has no MTP heads: its checkpoint ships DSpark's."
+        return Finding(name, "refuses", reason, '"method": "dspark".', source)
     if not settings.adaptive:
         return Finding(
             name,
@@ -57,6 +73,9 @@ def adaptive(settings: Settings, checkpoint: Checkpoint, machine: Machine) -> Fi
             '"enable_adaptive_verification": true in --speculative-config.',
             source,
         )
+    if settings.method == "extract_hidden_states":
+        reason = "extract_hidden_states drafts nothing."
+        return Finding(name, "warns", reason, "A model as drafter.", source)
     if settings.method in ("ngram", "ngram_gpu"):
         return Finding(
             name,
@@ -78,25 +97,57 @@ def adaptive(settings: Settings, checkpoint: Checkpoint, machine: Machine) -> Fi
 
 def runner(settings: Settings, checkpoint: Checkpoint, machine: Machine) -> Finding:
     """Adaptive verification exists in Model Runner V2 only."""
-    name, source = "runner", "vllm/config/vllm.py, _validate_v1_model_runner"
-    if settings.runner is not None and settings.runner.lower() in ("0", "false"):
-        reason = "VLLM_USE_V2_MODEL_RUNNER=0 takes Model Runner V1, which has no adaptive verification."
+    name, source = "runner", "vllm/config/vllm.py, use_v2_model_runner and _validate_v2_model_runner"
+    asked = None if settings.runner is None else settings.runner.strip()
+    if asked is not None and asked.lower() not in ("0", "1"):
+        reason = f"VLLM_USE_V2_MODEL_RUNNER={asked} is neither 0 nor 1."
+        return Finding(name, "refuses", reason, "Take the variable away.", "vllm/envs.py, maybe_convert_bool")
+    needs_v2 = settings.adaptive or settings.method == "dspark"
+    if asked == "0":
+        if not needs_v2:
+            return Finding(name, "passes", "Model Runner V1 serves this.", source=source)
+        lacks = "adaptive verification" if settings.adaptive else "DSpark"
+        reason = f"VLLM_USE_V2_MODEL_RUNNER=0 takes Model Runner V1, which has no {lacks}."
         return Finding(name, "refuses", reason, "Take the variable away.", source)
-    without: list[str] = []
-    if settings.method in ONLY_V1:
+    without = _not_in_v2(settings)
+    if not without:
+        return Finding(name, "passes", "Model Runner V2 serves this.", source=source)
+    told = ", ".join(without)
+    if asked == "1":
+        reason = f"VLLM_USE_V2_MODEL_RUNNER=1 asks for Model Runner V2, which does not support {told}."
+        return Finding(name, "refuses", reason, "Take that setting away.", source)
+    if needs_v2:
+        reason = f"Model Runner V2 does not support {told}, so vLLM falls back to V1, which refuses."
+        return Finding(name, "refuses", reason, "Take that setting away.", source)
+    return Finding(name, "passes", f"Model Runner V1 serves this, because of {told}.", source=source)
+
+
+def _not_in_v2(settings: Settings) -> list[str]:
+    """Features that Model Runner V2 lacks (`_get_v2_model_runner_unsupported_features`)."""
+    without = []
+    if settings.method in ("suffix", "custom_class"):
         without.append(f"speculative method {settings.method}")
     if settings.parallel_drafting and settings.method not in ("dflash", "dspark"):
         without.append("parallel drafting of EAGLE")
     if settings.other_vocabulary:
         without.append("a drafter of another vocabulary")
-    if settings.microbatching:
-        without.append("microbatching (DBO) with drafts")
-    if without and settings.runner is None:
-        reason = (
-            f"Model Runner V2 does not support {', '.join(without)}, so vLLM falls back to V1, which refuses."
-        )
-        return Finding(name, "refuses", reason, "Take that setting away.", source)
-    return Finding(name, "passes", "Model Runner V2 serves this.", source=source)
+    if settings.microbatching and (settings.method or settings.runner is None):
+        without.append("microbatching (DBO) with drafts" if settings.method else "microbatching (DBO)")
+    return without
+
+
+def graph_mode(settings: Settings) -> str:
+    """The mode of graphs that vLLM arrives at, from what was asked for and the level of optimisation."""
+    if settings.eager:
+        return "NONE"
+    level = settings.optimisation
+    mode = settings.cudagraph_mode or {0: "NONE", 1: "PIECEWISE"}.get(level, "FULL_AND_PIECEWISE")
+    compilation = settings.compilation or ("NONE" if level == 0 else "VLLM_COMPILE")
+    if compilation == "STOCK_TORCH_COMPILE":
+        return "NONE"
+    if compilation != "VLLM_COMPILE":
+        return {"PIECEWISE": "NONE", "FULL_AND_PIECEWISE": "FULL_DECODE_ONLY"}.get(mode, mode)
+    return mode
 
 
 def graphs(settings: Settings, checkpoint: Checkpoint, machine: Machine) -> Finding:
@@ -107,11 +158,18 @@ def graphs(settings: Settings, checkpoint: Checkpoint, machine: Machine) -> Find
         return Finding(name, "refuses", "A CPU has no CUDA graphs.", "A GPU.", VALIDATION)
     if settings.eager:
         return Finding(name, "refuses", "--enforce-eager leaves no CUDA graphs.", remedy, VALIDATION)
-    if settings.cudagraph_mode and settings.cudagraph_mode not in FULL_GRAPHS:
-        reason = f"cudagraph_mode {settings.cudagraph_mode} captures no whole decode step."
+    mode = graph_mode(settings)
+    if mode not in FULL_GRAPHS:
+        if settings.cudagraph_mode is None and settings.optimisation < 2:
+            reason = f"-O{settings.optimisation} captures {'nothing' if mode == 'NONE' else 'pieces only'}."
+            return Finding(name, "refuses", reason, "-O2, which is the default.", VALIDATION)
+        if settings.compilation == "STOCK_TORCH_COMPILE":
+            reason = "Stock torch.compile has no CUDA graphs in Model Runner V2."
+            return Finding(name, "refuses", reason, "Another compilation mode.", VALIDATION)
+        reason = f"cudagraph_mode {settings.cudagraph_mode or mode} captures no whole decode step."
         return Finding(name, "refuses", reason, remedy, VALIDATION)
-    mode = settings.cudagraph_mode or "vLLM's default mode"
-    return Finding(name, "passes", f"{mode} captures whole decode steps.", source=VALIDATION)
+    told = mode if settings.cudagraph_mode else f"vLLM's default mode, {mode},"
+    return Finding(name, "passes", f"{told} captures whole decode steps.", source=VALIDATION)
 
 
 def lora(settings: Settings, checkpoint: Checkpoint, machine: Machine) -> Finding:
@@ -171,44 +229,103 @@ def other_features(settings: Settings, checkpoint: Checkpoint, machine: Machine)
 
 
 def attention(settings: Settings, checkpoint: Checkpoint, machine: Machine) -> Finding:
-    """The target's attention must take lengths of verification that the GPU decides."""
-    name, source = "attention", f"{MANAGER}, maybe_create_adaptive_verification_manager"
-    hard_wired = backends.hard_wired_answer(checkpoint.model_type, machine)
-    if hard_wired is not None:
-        return _of_answer(name, checkpoint.model_type, hard_wired, source)
-    backend = settings.backend or backends.default_backend(machine, checkpoint.attention)
-    supposed = backends.default_backend(machine, "standard") if checkpoint.attention is None else None
-    if backend is None and supposed is not None:
-        answer = backends.target_answer(supposed, settings, machine)
-        reason = f"The checkpoint is not on this machine. If its attention is standard: {supposed} {answer.reason}."
-        return Finding(name, "unknown", reason, f"{answer.remedy}." if answer.remedy else "", source)
-    if backend is None:
-        reason = (
-            f"Which attention backend vLLM takes on {machine.described} for this model is not known here."
-        )
-        remedy = "Say the GPU, and --attention-backend; TRITON_ATTN can on every GPU, for models without MLA."
-        return Finding(name, "unknown", reason, remedy, source)
-    return _of_answer(name, backend, backends.target_answer(backend, settings, machine), source)
+    """The target's attention must take lengths of verification that the GPU decides, in every kind of layer."""
+    name, source = (
+        "attention",
+        f"vllm/v1/attention/selector.py; {MANAGER}, maybe_create_adaptive_verification_manager",
+    )
+    if settings.backend is not None and settings.backend not in backends.NAMES:
+        near = difflib.get_close_matches(settings.backend, backends.NAMES, 1)
+        remedy = f"--attention-backend {near[0]}." if near else "A name from vLLM's AttentionBackendEnum."
+        reason = f"vLLM knows no attention backend {settings.backend}."
+        return Finding(name, "refuses", reason, remedy, "vllm/v1/attention/backends/registry.py")
+    if settings.backends_by_kind:
+        reason = "backend_per_kind names backends by kind of layer, which is not followed here."
+        return Finding(name, "unknown", reason, "Name one --attention-backend.", source)
+    if machine.vendor == "cpu":
+        return Finding(name, "refuses", "A CPU's attention has no graphs of decode steps.", "A GPU.", source)
+    asked = _asked(settings, checkpoint, machine)
+    if checkpoint.layers is None:
+        return _unread(asked, checkpoint, machine, name, source)
+    choices = [_choice(layer, checkpoint.model_type, asked, machine) for layer in checkpoint.layers]
+    worst = min(choices, key=lambda choice: (False, None, True).index(choice.able))
+    supposed = f" (taken as {checkpoint.known_as}, by its name)" if checkpoint.known_as else ""
+    others = [each.backend for each in choices if each is not worst and each.backend]
+    beside = f", beside {', '.join(others)}" if others and worst.able else ""
+    verdicts: dict[bool | None, Verdict] = {True: "passes", False: "refuses", None: "unknown"}
+    told = f"{worst.reason}{beside}{supposed}."
+    remedy = f"{worst.remedy}." if worst.remedy and worst.able is not True else ""
+    if worst.able is None and not remedy:
+        remedy = "Say the GPU with --gpu or --capability."
+    return Finding(name, verdicts[worst.able], told, remedy, source)
+
+
+def _choice(layer: Layer, model_type: str, settings: Settings, machine: Machine) -> Choice:
+    if layer.kind == "own":
+        return own_choice(model_type, layer, settings, machine)
+    return choose(layer, settings, machine)
+
+
+def _asked(settings: Settings, checkpoint: Checkpoint, machine: Machine) -> Settings:
+    """The settings with the cache's type as vLLM resolves it for this checkpoint and machine."""
+    if settings.cache != "auto":
+        return settings
+    blackwell = machine.capability is not None and machine.capability[0] == backends.BLACKWELL
+    if checkpoint.model_type == "glm_moe_dsa" and blackwell and checkpoint.cache is None:
+        return replace(settings, cache="fp8_e4m3")
+    return replace(settings, cache=checkpoint.cache) if checkpoint.cache else settings
+
+
+def _unread(settings: Settings, checkpoint: Checkpoint, machine: Machine, name: str, source: str) -> Finding:
+    """Nothing is known of the target's layers: what would hold if they were plain, and what would tell."""
+    tell = "Give the checkpoint's folder, or a model that the doctor knows: `avlab doctor --models`."
+    what = (
+        f"Models of the type {checkpoint.model_type} were not read"
+        if checkpoint.model_type
+        else "The checkpoint is not on this machine, and not among the models that ship with the doctor"
+    )
+    plain = Layer("standard", 128, 32, 8)
+    if settings.backend is None and not order(plain, settings, machine):
+        return Finding(name, "unknown", f"{what}.", tell, source)
+    supposed = choose(plain, settings, machine)
+    remedy = f"{supposed.remedy}; {tell[0].lower()}{tell[1:]}" if supposed.remedy else tell
+    return Finding(name, "unknown", f"{what}. If its attention is plain: {supposed.reason}.", remedy, source)
 
 
 def draft_attention(settings: Settings, checkpoint: Checkpoint, machine: Machine) -> Finding:
-    """Draft layers go through the same selection, but for DSpark's."""
+    """Draft layers go through the same selection, but for DSpark's; their graphs are their own."""
     name, source = "drafter's attention", "vllm/v1/attention/selector.py"
     if settings.method == "dspark":
         return Finding(name, "passes", "DSpark's own layers are exempt.", source=source)
     backend = settings.draft_backend or settings.backend
-    if backend is None:
+    if backend is None or backend not in backends.BACKENDS:
+        if backend in backends.COMPOSITE:
+            reason = f"{backend} joins two backends and never takes lengths that the GPU decides."
+            return Finding(name, "refuses", reason, '"attention_backend": "TRITON_ATTN".', source)
         return Finding(name, "passes", "vLLM chooses among the backends that can.", source=source)
-    return _of_answer(name, backend, backends.draft_answer(backend, settings, machine), source)
+    latent = backends.BACKENDS[backend].latent
+    layer = (
+        Layer("latent", 576, 0, 1, sparse=backends.BACKENDS[backend].sparse) if latent else Layer("standard")
+    )
+    against = backends.objections(backend, layer, replace(settings, backend=backend, cache="auto"), machine)
+    if against and machine.vendor:
+        remedy = '"attention_backend": "TRITON_ATTN" in --speculative-config.'
+        return Finding(name, "refuses", f"{backend} is named, but {against[0]}.", remedy, source)
+    return Finding(name, "passes", f"{backend} takes lengths that the GPU decides.", source=source)
 
 
-def _of_answer(gate: str, who: str, answer: backends.Answer, source: str) -> Finding:
-    verdicts: dict[bool | None, Verdict] = {True: "passes", False: "refuses", None: "unknown"}
-    remedy = f"{answer.remedy}." if answer.remedy and answer.able is not True else ""
-    return Finding(gate, verdicts[answer.able], f"{who} {answer.reason}.", remedy, source)
-
-
-GATES: tuple[Gate, ...] = (
-    version, adaptive, runner, graphs, attention, draft_attention, lora, pipeline, local_argmax, other_features,
-    block_size, vocabulary, captures, memory,
+FOR_ADAPTIVE: tuple[Gate, ...] = (
+    graphs, attention, draft_attention, lora, pipeline, local_argmax, other_features
 )  # fmt: skip
+GATES: tuple[Gate, ...] = (
+    version,
+    adaptive,
+    runner,
+    *FOR_ADAPTIVE,
+    block_size,
+    vocabulary,
+    captures,
+    shares,
+    batch,
+    memory,
+)

@@ -1,71 +1,23 @@
-"""What can be found out here: the machine's GPUs, and checkpoints that are already on its disk."""
+"""What can be found out here: vLLM's version; what checkpoints say, on this machine's disk or in the shipped list."""
 
 import json
 import os
-import subprocess
 from collections.abc import Mapping
-from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from avlab.vllm import PACKAGE, VllmError
-from avlab.vllm.doctor.findings import Checkpoint, Machine
+from avlab.vllm.doctor.facts import Speculator, known, speculator
+from avlab.vllm.doctor.findings import Checkpoint
+from avlab.vllm.doctor.layers import language_model, layers_of
+from avlab.vllm.serve_line import SPECULATIVE, ServeLine
 
 GIB = 2**30
-# by name: compute capability, which decides the attention; memory comes from the reader or from nvidia-smi
-KNOWN: dict[str, Machine] = {
-    "a100": Machine("nvidia", "A100", (8, 0)),
-    "l40s": Machine("nvidia", "L40S", (8, 9)),
-    "h100": Machine("nvidia", "H100", (9, 0)),
-    "h200": Machine("nvidia", "H200", (9, 0)),
-    "b200": Machine("nvidia", "B200", (10, 0)),
-    "gb200": Machine("nvidia", "GB200", (10, 0)),
-    "b300": Machine("nvidia", "B300", (10, 3)),
-    "gb10": Machine("nvidia", "GB10", (12, 1)),
-    "rtx-pro-6000": Machine("nvidia", "RTX PRO 6000", (12, 0)),
-    "mi300x": Machine("amd", "MI300X"),
-    "mi355x": Machine("amd", "MI355X"),
-    "cpu": Machine("cpu", "CPU"),
-}
-QUERY = ("nvidia-smi", "--query-gpu=name,compute_cap,memory.total", "--format=csv,noheader,nounits")
 
 
 class LookError(VllmError):
     """Something was named that is not there. The message is one sentence."""
-
-
-def machine_here() -> Machine:
-    """This machine, by nvidia-smi; an unknown one where there is none."""
-    try:
-        said = subprocess.run(QUERY, capture_output=True, text=True, timeout=20, check=True).stdout
-    except (OSError, subprocess.SubprocessError):
-        return Machine()
-    return machine_of(said)
-
-
-def machine_of(said: str) -> Machine:
-    """A machine from nvidia-smi's answer, a line a GPU: name, compute capability, MiB."""
-    rows = [[part.strip() for part in line.split(",")] for line in said.splitlines() if line.strip()]
-    try:
-        name, capability, memory = rows[0]
-        major, minor = map(int, capability.split("."))
-        return Machine("nvidia", name, (major, minor), float(memory) / 1024, len(rows))
-    except (IndexError, ValueError):
-        return Machine()
-
-
-def machine_named(name: str) -> Machine:
-    """A machine by a GPU's name. Raises LookError with the names there are."""
-    if name.lower() not in KNOWN:
-        raise LookError(f"There is no GPU {name!r} in this list: {', '.join(KNOWN)}.")
-    return KNOWN[name.lower()]
-
-
-def machine_for(gpu: str | None, gpus: int | None, memory_gib: float | None) -> Machine:
-    """A machine by its GPU's name, or this one; number and memory as far as they are said. Raises LookError."""
-    machine = machine_named(gpu) if gpu else machine_here()
-    return replace(machine, gpus=gpus or machine.gpus, memory_gib=memory_gib or machine.memory_gib)
 
 
 def installed_version() -> str | None:
@@ -79,26 +31,75 @@ def installed_version() -> str | None:
 
 
 def checkpoint_of(target: str, drafter: str | None, model_type: str = "") -> Checkpoint:
-    """What the checkpoints' config.json say, where they are folders or in the hub's cache; empty where they are not.
+    """What the checkpoints' config.json say, where they are folders or in the hub's cache, else what the shipped list
+    says of the target; empty where neither knows it.
 
     model_type: what is known of the target without its file.
     """
     folder, draft_folder = folder_of(target), folder_of(drafter) if drafter else None
-    config = _config(folder)
-    draft = _config(draft_folder) if draft_folder else config
-    text = _text(config)
+    listed = None if folder else known(target)
+    config = _config(folder) or (listed.config if listed else {})
+    draft = _config(draft_folder) if draft_folder else {} if drafter not in (None, target) else config
+    text = language_model(config)
     weights = _weights(folder) + (_weights(draft_folder) if draft_folder != folder else 0.0)
+    named = str(config.get("model_type", model_type))
     return Checkpoint(
         block=_block(draft),
         heads=_first(draft, ("num_nextn_predict_layers", "n_predict")),
         architectures=tuple(config.get("architectures") or ()),
         draft_architectures=tuple(draft.get("architectures") or ()) if draft_folder else (),
-        model_type=str(config.get("model_type", model_type)),
-        attention=_attention(text) if config else None,
+        model_type=named,
+        layers=layers_of(config) if config else layers_of({"model_type": named}) if named else None,
+        known_as="" if listed is None or listed.name.lower() == target.lower() else listed.name,
+        cache=_cache(config),
         vocabulary=_first(text, ("vocab_size",)),
-        draft_vocabulary=_first(_text(draft), ("vocab_size",)) if draft_folder else None,
+        draft_vocabulary=_first(language_model(draft), ("vocab_size",)) if draft_folder else None,
         weights_gib=weights or None,
     )
+
+
+def resolved(line: ServeLine) -> tuple[ServeLine, str]:
+    """The command as vLLM takes it where its model is a checkpoint in the speculators format: its target serves, it
+    drafts (`maybe_override_with_speculators`). And a sentence that says so, "" for other models.
+    """
+    config = _config(folder_of(line.model))
+    found = _speculators(config) if config else speculator(line.model)
+    if found is None:
+        return line, ""
+    spec: dict[str, Any] = {"num_speculative_tokens": found.K} if found.K else {}
+    if found.parallel:
+        spec["parallel_drafting"] = True
+    spec |= line.speculative
+    spec |= {"method": found.method, "model": line.model}
+    told = f"{line.model} is a drafter that names its target: vLLM serves {found.target}, and it drafts."
+    return ServeLine(found.target, {**line.arguments, SPECULATIVE: spec}, line.environment), told
+
+
+def _speculators(config: Mapping[str, Any]) -> Speculator | None:
+    """What a checkpoint in the speculators format says. Raises LookError where vLLM would not take it."""
+    part = config.get("speculators_config")
+    if part is None:
+        return None
+    try:
+        method = str(config["speculators_model_type"])
+        K = int(part["proposal_methods"][0]["speculative_tokens"])
+        target = str(part["verifier"]["name_or_path"])
+    except (KeyError, IndexError, TypeError, ValueError):
+        raise LookError("The checkpoint's speculators_config is not complete, and vLLM refuses it.") from None
+    taken = {"peagle": "eagle3", "dflash2": "dflash"}.get(method, method)
+    return Speculator(target, taken, method == "peagle", K)
+
+
+def _cache(config: Mapping[str, Any]) -> str | None:
+    """The type of cache that a checkpoint asks for (`resolve_kv_cache_dtype_string`); None where it does not."""
+    quantised = _part(config, "quantization_config")
+    inner = _part(quantised, "quantization") or quantised
+    names = ("kv_cache_scheme", "kv_cache_quant_algo")
+    asked = next((found for part in (inner, quantised) for name in names if (found := part.get(name))), None)
+    if isinstance(asked, Mapping):
+        float8 = asked.get("num_bits") == 8 and asked.get("type") == "float" and asked.get("dynamic") is False
+        return "fp8_e4m3" if float8 else None
+    return "fp8_e4m3" if isinstance(asked, str) and asked.lower() == "fp8" else None
 
 
 def folder_of(name: str) -> Path | None:
@@ -128,11 +129,6 @@ def _part(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {}
 
 
-def _text(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The language model's part of a configuration: Qwen3-Omni's is its thinker's."""
-    return _part(_part(config, "thinker_config") or config, "text_config") or config
-
-
 def _block(draft: Mapping[str, Any]) -> int | None:
     """A drafter's block size, where vLLM looks for it and in its order (`_get_qwen3_dspark_value`)."""
     for part in (_part(draft, "dflash_config"), _part(draft, "eagle_config"), draft):
@@ -147,10 +143,3 @@ def _weights(folder: Path | None) -> float:
 
 def _first(values: Mapping[str, Any], names: tuple[str, ...]) -> int | None:
     return next((int(values[name]) for name in names if isinstance(values.get(name), int)), None)
-
-
-def _attention(config: Mapping[str, Any]) -> str:
-    if config.get("kv_lora_rank"):
-        return "latent"
-    recurrent = ("mamba", "linear_attn", "ssm_", "conv_kernel", "linear_num_key_heads")
-    return "recurrent" if any(key.startswith(recurrent) for key in config) else "standard"
