@@ -6,11 +6,12 @@ import numpy as np
 
 from avlab.policies.adaptive import Adaptive, AdaptiveVerification
 from avlab.policies.base import Admission, PolicyContext
+from avlab.speculation.allocation import best_slots, in_order
 from avlab.speculation.budget import survival
 from avlab.speculation.decision import Decision, Offer, running_mean
 from avlab.speculation.estimates import Estimates
 from avlab.speculation.recent_rows import RecentRows
-from avlab.speculation.stopping import Plan, plan, ranking, stop
+from avlab.speculation.stopping import Plan, Prices, plan, prices, stop
 
 ROWS = 128  # recent drafts that a plan looks at, at the least; chosen on the shipped traces, as is the next
 EVERY = 8  # steps that a plan holds while the load stays the same
@@ -33,6 +34,7 @@ class StoppingVerification(AdaptiveVerification):
         self.waited, self.wait, self.trying = 0, FIRST_WAIT, False
         self.plan: Plan | None = None
         self.planned_for = (0, 0)
+        self._prices: tuple[tuple[Plan, np.ndarray, int, int], Prices] | None = None  # and what they are of
 
     def __copy__(self) -> "StoppingVerification":
         """With rows of its own, since deciding adds to them."""
@@ -51,9 +53,10 @@ class StoppingVerification(AdaptiveVerification):
         if self.trying:
             self.plan, self.planned_for = self._planned(*size, shallowest=1), (0, 0)
         depth = self.plan.depth
-        explored = np.full(len(offer.coins), bool((offer.coins[:1] < self.arm.explore).any()))
-        budget = int(np.minimum(offer.scheduled, depth).sum())
-        return Decision(self.K if explored.any() else depth, depth, budget, explored)
+        all_of_it = bool((offer.coins[:1] < self.arm.explore).any()) if self.arm.explore else False
+        budget = int(np.add.reduce(np.minimum(offer.scheduled, depth)))
+        explored = np.full(len(offer.coins), all_of_it)
+        return Decision(self.K if all_of_it else depth, depth, budget, explored)
 
     def _tries(self) -> bool:
         """Whether this step drafts although the plan says not to; by a schedule that knows no draft."""
@@ -84,22 +87,28 @@ class StoppingVerification(AdaptiveVerification):
 
     def count(self, best: np.ndarray, planned: Plan, other_tokens: int) -> int:
         """How many of this step's drafts to verify; best [N]: their survivals, best first."""
-        return stop(best, planned, self.deciding.verify, other_tokens)
+        verify, made = self.deciding.verify, self._prices
+        if made is None or not (
+            made[0][0] is planned and made[0][1] is verify and made[0][2:] == (other_tokens, len(best))
+        ):
+            of = planned, verify, other_tokens, len(best)
+            made = self._prices = of, prices(*of)
+        return stop(best, made[1])
 
     def admit(self, decision: Decision, estimates: Estimates | None, offer: Offer) -> Admission:
         assert self.plan is not None  # `decide` came before
-        B = len(offer.scheduled)
-        ranked, tokens = np.zeros(B, dtype=np.int64), float(offer.emitting)
+        ranked, tokens = np.zeros(len(offer.scheduled), dtype=np.int64), float(offer.emitting)
         if estimates is not None and decision.depth:
             scheduled = np.minimum(offer.scheduled, decision.depth)
-            best, whose = ranking(estimates.survival[:, : decision.depth], scheduled)
-            budget = self.count(best, self.plan, offer.other_tokens)
-            ranked, tokens = np.bincount(whose[:budget], minlength=B), tokens + float(best[:budget].sum())
+            slots, best = in_order(estimates.survival[:, : decision.depth], scheduled)
+            if budget := self.count(best, self.plan, offer.other_tokens):
+                ranked = best_slots(slots, best[budget - 1], budget)
+                tokens += float(np.add.reduce(best[:budget]))
             if self.trying:
                 ranked = np.maximum(ranked, np.minimum(scheduled, 1))
-        plain = offer.other_tokens + int(ranked.sum())
+        plain = offer.other_tokens + int(np.add.reduce(ranked))
         milliseconds = self.deciding.step(offer.requests, decision.depth, plain)
-        if not decision.explored.any():
+        if not (self.arm.explore and decision.explored.any()):
             return Admission(ranked, plain - offer.other_tokens, 0, 0.0, tokens, milliseconds)
         admitted = np.where(decision.explored, offer.scheduled, ranked)
         whole = offer.other_tokens + int(admitted.sum())

@@ -7,6 +7,7 @@ cannot betray a draw; only the ranking looks at this step's estimates, as in `al
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -70,14 +71,21 @@ def running_mean(mean: np.ndarray, earlier: np.ndarray) -> np.ndarray:
     with, so that a depth that has not been drafted for long is tried again.
     """
     total = np.add.reduce(earlier, axis=0)
-    if len(earlier) and not np.isnan(total).any():  # everybody has an estimate everywhere
-        learnt = 1.0 - (1.0 - LEARNT) ** np.full(len(mean), len(earlier))
-        return mean + learnt * (total / len(earlier) - mean)
+    if len(earlier) and (total == total).all():  # everybody has an estimate everywhere
+        return mean + _learnt(len(earlier), len(mean)) * (total / len(earlier) - mean)
     known = np.isfinite(earlier)
     count = np.add.reduce(known, axis=0, dtype=np.int64)
     fresh = np.add.reduce(np.where(known, earlier, 0.0), axis=0) / np.maximum(count, 1)
     learnt = 1.0 - (1.0 - LEARNT) ** count
     return np.where(count > 0, mean + learnt * (fresh - mean), mean + FORGOTTEN * (1.0 - mean))
+
+
+@lru_cache(1024)
+def _learnt(estimates: int, K: int) -> np.ndarray:
+    """Weight of so many estimates in the running mean of every position, [K]."""
+    weights = 1.0 - (1.0 - LEARNT) ** np.full(K, estimates)
+    weights.flags.writeable = False
+    return weights
 
 
 def decide(

@@ -14,9 +14,14 @@ class RecentRows:
 
     def add(self, earlier: np.ndarray) -> None:
         """A step's estimates [B, K]; requests without any (nan) are left out."""
-        rows = earlier[~np.isnan(earlier[:, 0])][-len(self._rows) :]
-        places = (self._next + np.arange(len(rows))) % len(self._rows)
-        self._rows[places] = rows
+        first = earlier[:, 0]
+        rows = earlier if (first == first).all() else earlier[first == first]
+        rows = rows[-len(self._rows) :]
+        end = self._next + len(rows)
+        if end <= len(self._rows):
+            self._rows[self._next : end] = rows
+        else:
+            self._rows[(self._next + np.arange(len(rows))) % len(self._rows)] = rows
         self._next = (self._next + len(rows)) % len(self._rows)
         self._met = min(self._met + len(rows), len(self._rows))
 

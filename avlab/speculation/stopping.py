@@ -45,32 +45,37 @@ def plan(
     them, as in `budget.choose_depth_and_budget`.
     """
     K = survival.shape[1]
+    depths = np.arange(shallowest, K + 1)  # [D]
     order = np.argsort(-survival, axis=None)
-    best, position = survival.ravel()[order], order % K
-    curves = [best[position < depth] for depth in range(shallowest, K + 1)]
+    best = survival.ravel()[order]
+    drafted = order % K < depths[:, None]  # [D, slots]: those that a draft of each depth has
+    curves = np.broadcast_to(best, drafted.shape)[drafted]  # depth by depth, best first
     if sets > 1:  # the mean of the 1st, 2nd, ... best of a set
-        curves = [curve.reshape(-1, sets).mean(axis=1) for curve in curves]
-    totals = [np.concatenate([[0.0], np.cumsum(curve)]) for curve in curves]
+        curves = np.add.reduce(curves.reshape(-1, sets), axis=1) / sets
+    slots = requests * depths
+    budgets = np.arange(requests * K + 1)
+    tokens = np.zeros((len(depths), len(budgets)))  # beyond one a request, by depth and budget
+    tokens[:, 1:][budgets[1:] <= slots[:, None]] = curves
+    np.add.accumulate(tokens, axis=1, out=tokens)
+    beyond = budgets > slots[:, None]
 
-    def steps(other: int) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Tokens beyond one a request, and milliseconds, by depth and budget."""
-        found = []
-        for depth, total in enumerate(totals, shallowest):
-            costs = verify_cost[other : other + len(total)]
-            if not len(costs):  # the table ends below this step
-                costs = verify_cost[-1:]
-            found.append((total[: len(costs)], draft_cost[depth] + costs))
-        return found
+    def milliseconds(other: int) -> np.ndarray:
+        """By depth and budget, [D, budgets]; infinite beyond what a depth has, or the table."""
+        verify = verify_cost.take(other + budgets, mode="clip")
+        # a step without drafts is always possible
+        verify[1:][other + budgets[1:] >= len(verify_cost)] = np.inf
+        cost = draft_cost[depths, None] + verify
+        cost[beyond] = np.inf
+        return cost
 
-    alone = steps(requests)
-    rates = [float(((requests + tokens) / cost).max()) for tokens, cost in alone]
-    rate = max(rates)
+    rates = ((requests + tokens) / milliseconds(requests)).max(axis=1)
+    rate = float(rates.max())
     if other_tokens == requests:
-        chosen = rates.index(rate)
+        chosen = int(rates.argmax())
     else:
-        worth = [float((tokens - rate * cost).max()) for tokens, cost in steps(other_tokens)]
-        chosen = worth.index(max(worth))
-    return Plan(shallowest + chosen, rate, curves[chosen])
+        chosen = int((tokens - rate * milliseconds(other_tokens)).max(axis=1).argmax())
+    start = int(slots[:chosen].sum())
+    return Plan(shallowest + chosen, rate, curves[start : start + slots[chosen]])
 
 
 def worths(
@@ -95,36 +100,46 @@ def worths(
     return found
 
 
-def stop(best: np.ndarray, planned: Plan, verify_cost: np.ndarray, other_tokens: int) -> int:
-    """How many of this step's drafts to verify. best [N]: their survivals, best first."""
-    costs = verify_cost[other_tokens : other_tokens + len(best) + 1]
-    n = max(len(costs) - 1, 0)
-    best, price = best[:n], planned.rate * costs
-    at = np.flatnonzero(best <= price[1:] - price[:-1])  # slots that do not pay by themselves
-    if not len(at):
-        return n
+class Prices(NamedTuple):
+    """What `stop` holds survivals against: the same for every step of a plan, of one size, at the same costs.
+
+    N: slots, or as many as the cost table reaches. slot [N]: what each next slot costs, in tokens at the plan's rate.
+    price [N + 1]: of the pass with so many. total [N + 1]: the survivals planned, summed. furthest [N + 1]: best worth
+    with so many slots, or more, as planned. falling [N]: the planned survivals, negated.
+    """
+
+    slot: np.ndarray
+    price: np.ndarray
+    total: np.ndarray
+    furthest: np.ndarray
+    falling: np.ndarray
+
+
+def prices(planned: Plan, verify_cost: np.ndarray, other_tokens: int, slots: int) -> Prices:
+    """Of a step with so many slots drafted, and other tokens in the pass."""
+    price = planned.rate * verify_cost[other_tokens : other_tokens + slots + 1]
+    n = max(len(price) - 1, 0)
     curve = np.zeros(n)
     curve[: len(planned.curve)] = planned.curve[:n]
     total = np.concatenate([[0.0], np.cumsum(curve)])
-    furthest = np.maximum.accumulate((total - price)[::-1])[::-1]  # best worth with so many slots, or more
+    worth = total[: len(price)] - price
+    return Prices(price[1:] - price[:-1], price, total, np.maximum.accumulate(worth[::-1])[::-1], -curve)
+
+
+def stop(best: np.ndarray, given: Prices) -> int:
+    """How many of this step's drafts to verify. best [N]: their survivals, best first."""
+    slot, price, total, furthest, falling = given
+    n = len(slot)
+    at = (best[:n] <= slot).nonzero()[0]  # slots that do not pay by themselves
+    if not len(at):
+        return n
     mine = best[at]
     # as many slots as are planned to be better than this one count as much as it; those behind as planned
-    level = np.maximum(at + 1, np.searchsorted(-curve, -mine))
+    level = np.maximum(at + 1, falling.searchsorted(-mine))
     beyond = mine * (level - at) - total[level] + price[at] + furthest[level]
-    for slot in np.flatnonzero(beyond <= 0):
-        first, last = at[slot], level[slot]
-        within = mine[slot] * np.arange(1, last - first + 1) - price[first + 1 : last + 1] + price[first]
+    for one in (beyond <= 0).nonzero()[0].tolist():
+        first, last = int(at[one]), int(level[one])
+        within = mine[one] * np.arange(1, last - first + 1) - price[first + 1 : last + 1] + price[first]
         if within.max() <= 0:
-            return int(first)
+            return first
     return n
-
-
-def ranking(survival: np.ndarray, scheduled: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Survivals of the slots that exist, best first, and whose they are, [N] each, in the order of `allocate`."""
-    B, K = survival.shape
-    exists = np.arange(K)[:, None] < scheduled
-    badness = np.where(exists & (survival == survival).T, -survival.T, np.inf).ravel()
-    order = np.argsort(badness, kind="stable")
-    best = -badness[order]
-    count = int(np.searchsorted(-best, np.inf))
-    return best[:count], order[:count] % B

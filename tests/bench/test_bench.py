@@ -152,6 +152,8 @@ def test_measures_are_found_and_chosen_by_name():
         "overhead": 15.0,
         "overhead-top-p": 15.0,
         "estimation": 2.0,
+        "deciding": 0.1,
+        "deciding-combined": 1.2,
         "vllm-1": 1.0,
         "vllm-1-top-p": 1.0,
         "vllm-16": 1.25,

@@ -12,14 +12,14 @@ from avlab.policies.arm import Arm
 from avlab.policies.base import PolicyContext, make_policy
 from avlab.policies.stopping import EVERY, FIRST_WAIT, ROWS
 from avlab.policies.wrappers import Frozen
-from avlab.speculation.allocation import allocate
+from avlab.speculation.allocation import allocate, best_slots, in_order
 from avlab.speculation.budget import choose_depth_and_budget
 from avlab.speculation.costs import CostTable
 from avlab.speculation.decision import Offer
 from avlab.speculation.estimates import Estimates
 from avlab.speculation.features import Features
 from avlab.speculation.recent_rows import RecentRows
-from avlab.speculation.stopping import Plan, plan, ranking, stop
+from avlab.speculation.stopping import Plan, plan, prices, stop
 
 
 def offer(B, K, earlier=None, other=None):
@@ -89,16 +89,20 @@ def test_stopping_is_what_it_says(seed):
     verify = rng.random(3 + n + int(rng.integers(-2, 3))).cumsum().repeat(rng.integers(1, 4))
     verify += rng.choice([0.0, 0.5]) * rng.standard_normal(len(verify))  # not always rising
     planned = Plan(2, float(rng.uniform(0.2, 3)), curve)
-    assert stop(best, planned, verify, 2) == brute(best, planned, verify, 2)
+    assert stop(best, prices(planned, verify, 2, n)) == brute(best, planned, verify, 2)
 
 
 def test_a_step_with_room_is_entered_only_where_what_is_expected_pays():
     verify = np.array([1.0, 1.0, 2.0, 2.0, 2.0, 2.0])  # one draft costs as much as four
     sure = np.array([0.6, 0.5, 0.4, 0.3])
-    assert stop(sure, Plan(4, 1.0, np.array([0.6, 0.5, 0.4, 0.3])), verify, 1) == 4
-    assert stop(sure, Plan(4, 1.0, np.array([0.6, 0.1, 0.1, 0.1])), verify, 1) == 0
+
+    def verified(best, expected):
+        return stop(np.array(best), prices(Plan(4, 1.0, np.array(expected)), verify, 1, 4))
+
+    assert verified(sure, [0.6, 0.5, 0.4, 0.3]) == 4
+    assert verified(sure, [0.6, 0.1, 0.1, 0.1]) == 0
     # entered because more was expected: what is left in the step is free
-    assert stop(np.array([0.6, 0.01, 0.01, 0.01]), Plan(4, 1.0, np.full(4, 0.6)), verify, 1) == 4
+    assert verified([0.6, 0.01, 0.01, 0.01], [0.6] * 4) == 4
 
 
 def test_recent_rows_are_a_ring_and_new_requests_are_no_rows():
@@ -245,17 +249,70 @@ def test_a_window_that_does_not_teach_leaves_the_rows_alone():
     assert set(policy.rows.take(8).ravel()) == {0.4}
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_the_ranking_is_that_of_the_allocation(seed):
+@pytest.mark.parametrize("seed", range(20))
+def test_the_slots_are_those_of_the_allocation(seed):
     """Ties by depth, then by request; slots that are not offered or have no estimate are left out."""
     rng = np.random.default_rng(seed)
     survival = rng.choice([0.2, 0.5, 0.9, 1.0], (4, 3)).cumprod(1)
-    survival[0, 1:] = np.nan
-    scheduled = rng.integers(0, 4, 4)
-    best, whose = ranking(survival, scheduled)
+    if seed % 2:
+        survival[0, 1:] = np.nan
+    scheduled = rng.integers(0, 4, 4) if seed % 3 else np.full(4, 3)
+    slots, best = in_order(survival, scheduled)
     assert (np.diff(best) <= 0).all() and not np.isnan(best).any()
-    for budget in range(len(best) + 1):
-        assert (
-            np.bincount(whose[:budget], minlength=4).tolist()
-            == allocate(survival, scheduled, budget).tolist()
-        )
+    assert len(best) == allocate(survival, scheduled, 12).sum()
+    for budget in range(1, len(best) + 1):
+        found = best_slots(slots, best[budget - 1], budget)
+        assert found.tolist() == allocate(survival, scheduled, budget).tolist()
+
+
+def plan_by_loops(survival, sets, draft, verify, requests, other, shallowest):
+    """`plan`, a depth at a time; the same sums in the same order, so equal to the last bit."""
+    K = survival.shape[1]
+    order = np.argsort(-survival, axis=None)
+    best, position = survival.ravel()[order], order % K
+    curves = [best[position < depth] for depth in range(shallowest, K + 1)]
+    curves = [curve.reshape(-1, sets).mean(axis=1) if sets > 1 else curve for curve in curves]
+
+    def steps(other):
+        for depth, curve in enumerate(curves, shallowest):
+            tokens = np.concatenate([[0.0], np.cumsum(curve)])
+            costs = verify[other : other + len(tokens)]
+            costs = costs if len(costs) else verify[-1:]
+            yield tokens[: len(costs)], draft[depth] + costs
+
+    rates = [float(((requests + tokens) / cost).max()) for tokens, cost in steps(requests)]
+    worth = [float((tokens - max(rates) * cost).max()) for tokens, cost in steps(other)]
+    by = rates if other == requests else worth
+    chosen = by.index(max(by))
+    return Plan(shallowest + chosen, max(rates), curves[chosen])
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_planning_all_depths_at_once_is_planning_one_after_the_other(seed):
+    rng = np.random.default_rng(seed)
+    requests, K, sets = int(rng.integers(1, 20)), int(rng.integers(1, 9)), int(rng.integers(1, 9))
+    survival = rng.random((sets * requests, K)).cumprod(1)
+    draft = np.concatenate([[0], rng.random(K).cumsum()])
+    verify = 1 + rng.random(requests + int(rng.integers(1, requests * K + 40))).cumsum() / 4
+    other = requests + int(rng.choice([0, 3, 30, 400]))
+    given = survival, sets, draft, verify, requests, other, int(rng.integers(0, K + 1))
+    one, other_one = plan(*given), plan_by_loops(*given)
+    assert one[:2] == other_one[:2] and np.array_equal(one.curve, other_one.curve)
+
+
+def test_what_drafts_are_held_against_follows_the_costs(monkeypatch):
+    """Kept from step to step, but not beyond a plan, a size or a renewed table."""
+    made = []
+    monkeypatch.setattr(stopping, "prices", lambda *of: (made.append(of), prices(*of))[1])
+    policy = make_policy(Arm.parse("adaptive:raw+stop"), PolicyContext(2, COSTS))
+    policy.decide(offer(2, 2))
+    best, planned = np.array([0.9, 0.8, 0.2]), policy.plan
+    for _ in range(3):
+        assert policy.count(best, planned, 2) == stop(best, prices(planned, COSTS.verify, 2, 3))
+    assert len(made) == 1
+    policy.count(best[:2], planned, 2)
+    policy.count(best[:2], planned, 3)
+    policy.deciding = CostTable(COSTS.draft, COSTS.verify * 50)
+    assert policy.count(best[:2], planned, 3) == 0
+    policy.count(best[:2], planned._replace(rate=0.0), 3)
+    assert len(made) == 5
