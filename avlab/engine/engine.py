@@ -320,7 +320,7 @@ class Engine(InProcessEngine):
         decoding = plan.decoding
         return Slots(
             request=np.array([s.request.id for s in decoding]),
-            kind=[s.request.kind for s in decoding],
+            kind=np.array([s.request.kind for s in decoding]),
             temperature=np.array([s.request.temperature for s in decoding]),
             scheduled=plan.offer.scheduled,
             admitted=admission.admitted,

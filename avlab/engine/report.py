@@ -23,13 +23,14 @@ PHASES = ("draft", "verify", "sample", "decide")
 
 @dataclass(slots=True)
 class Slots:
-    """The raw draft slots of a step, [B, K] or [B]: what happened to every scheduled draft.
+    """The raw draft slots of a step, [B, K] or [B]: what happened to every scheduled draft. kind: of the requests, as
+    text.
 
     estimates: None where the policy makes none. label: 1 accepted, 0 rejected, -1 censored.
     """
 
     request: np.ndarray
-    kind: list[str]
+    kind: np.ndarray
     temperature: np.ndarray
     scheduled: np.ndarray
     admitted: np.ndarray

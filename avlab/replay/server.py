@@ -64,8 +64,9 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class ServedStep:
-    """What a step of the server did. requests: those under way in it, in the order of `decoding.rows`; begun: those of
-    them that emitted their first token. running, waiting: how many were under way and in the queue."""
+    """What a step of the server did. requests: those under way in it, in the order of `decoding.rows`; ids [B]: of
+    those that could draft; begun: those that emitted their first token. running, waiting: how many were under way and
+    in the queue."""
 
     step: Step
     decoding: Decoding
@@ -73,6 +74,7 @@ class ServedStep:
     running: int
     waiting: int
     requests: tuple[Served, ...]
+    ids: np.ndarray
     begun: tuple[Served, ...]
     ended: tuple[Ended, ...]
 
@@ -115,7 +117,7 @@ class ReplayServer:
         self.running: list[Served] = []  # in the order of admission, as the rows of `under_way`
         self.policies: dict[str, Policy] = {}
         self.under_way = UnderWay(trace, machine, prefill_tokens)
-        self._steps, self._accepted = np.zeros((2, 0), dtype=np.int64)  # by row
+        self._steps, self._accepted, self._ids = np.zeros((3, 0), dtype=np.int64)  # by row
         self._held = 0  # tokens that the running requests hold keys and values for
         self._coins = np.random.default_rng([seed, 2])
         cached = requests * trace.typical_length()
@@ -193,12 +195,13 @@ class ReplayServer:
         self._steps[decoding.rows] += 1
         self._steps[begun] += 1
         self._accepted[decoding.rows] += decoding.accepted
+        ids = self._ids[decoding.rows]
         over = under_way.over.tolist()
         ended = tuple(self._end(row) for row in over)
         self._leave(over)
         first = tuple(requests[row] for row in begun.tolist())
         return ServedStep(
-            step, decoding, str(self.policy.arm), len(requests), waiting, requests, first, ended
+            step, decoding, str(self.policy.arm), len(requests), waiting, requests, ids, first, ended
         )
 
     def _admit(self) -> None:
@@ -216,6 +219,7 @@ class ReplayServer:
             self._steps, self._accepted = (
                 np.append(each, np.zeros(len(new), dtype=np.int64)) for each in (self._steps, self._accepted)
             )
+            self._ids = np.append(self._ids, [request.id for request in new])
             self.under_way.begin(
                 np.array([request.text for request in new]), np.array([request.limit for request in new])
             )
@@ -231,7 +235,9 @@ class ReplayServer:
         if rows:
             self._held -= sum(_held(self.running[row]) for row in rows)
             self.under_way.leave(np.array(rows))
-            self._steps, self._accepted = np.delete(self._steps, rows), np.delete(self._accepted, rows)
+            self._steps, self._accepted, self._ids = (
+                np.delete(each, rows) for each in (self._steps, self._accepted, self._ids)
+            )
             gone = set(rows)
             self.running = [request for row, request in enumerate(self.running) if row not in gone]
 

@@ -24,12 +24,13 @@ from avlab.speculation.regression import Refit
 class Decoding(NamedTuple):
     """What a step did for the B requests that could draft; K positions.
 
-    rows [B]: which of the requests under way. scheduled, admitted, accepted, emitted [B]: draft tokens offered, given
-    to the target and kept, and output tokens. features, labels: None where nothing was drafted. estimates: None where
-    the policy makes none. refit: of the step's end.
+    rows [B]: which of the requests under way. kinds [B]: of their texts. scheduled, admitted, accepted, emitted [B]:
+    draft tokens offered, given to the target and kept, and output tokens. features, labels: None where nothing was
+    drafted. estimates: None where the policy makes none. refit: of the step's end.
     """
 
     rows: np.ndarray
+    kinds: np.ndarray
     scheduled: np.ndarray
     admitted: np.ndarray
     accepted: np.ndarray
@@ -132,6 +133,7 @@ class UnderWay:
             emitting=B + begun,
             other_tokens=B + prefill,
         )
+        classes = trace.kind[text]
         depth, lengths, kept = 0, np.zeros(B, dtype=np.int64), np.zeros(B, dtype=np.int64)
         features = estimates = learnt = admission = None
         if B:
@@ -139,7 +141,6 @@ class UnderWay:
             depth = decision.drafted
             offer.scheduled = np.minimum(offer.scheduled, depth)
             anchor = trace.first[text] + at
-            classes = trace.kind[text]
             if depth:
                 features = self.features(trace.features.take(anchor, axis=0), depth, classes)
                 estimates = policy.estimate(features)
@@ -171,7 +172,17 @@ class UnderWay:
         )
         self.at[rows] += emitted
         return step, Decoding(
-            ready, offer.scheduled, lengths, kept, emitted, features, estimates, learnt, admission, refit
+            ready,
+            classes,
+            offer.scheduled,
+            lengths,
+            kept,
+            emitted,
+            features,
+            estimates,
+            learnt,
+            admission,
+            refit,
         )
 
     def features(self, values: np.ndarray, depth: int, classes: np.ndarray | None = None) -> Features:

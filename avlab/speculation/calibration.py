@@ -43,15 +43,21 @@ def bin_sums(log_odds, label, labelled=None) -> np.ndarray:
 
     log_odds: the estimates as log-odds; label: 0 or 1; labelled: which slots count (default: all).
     """
+    return grouped_bin_sums(log_odds, label, labelled, np.zeros(len(log_odds), dtype=np.int64), 1)[0]
+
+
+def grouped_bin_sums(log_odds, label, labelled, group: np.ndarray, groups: int) -> np.ndarray:
+    """`bin_sums` of each group of rows, [groups, K, 128, 5]. group [B]: the row's, from 0."""
     log_odds = np.asarray(log_odds, dtype=np.float64)
     B, K = log_odds.shape
     chosen = np.ones((B, K), bool) if labelled is None else np.asarray(labelled, dtype=bool)
     x, y = log_odds[chosen], np.broadcast_to(label, (B, K))[chosen].astype(np.float64)
-    cell = np.broadcast_to(np.arange(K) * BINS, (B, K))[chosen] + bin_of(x)
+    place = (group[:, None] * K + np.arange(K)) * BINS
+    cell = place[chosen] + bin_of(x)
     p = probability(x)
     columns = (None, y, p, slot_log_loss(x, y), (p - y) ** 2)
-    sums = [np.bincount(cell, weights=weights, minlength=K * BINS) for weights in columns]
-    return np.stack(sums, axis=-1).astype(np.float64).reshape(K, BINS, 5)
+    sums = [np.bincount(cell, weights=weights, minlength=groups * K * BINS) for weights in columns]
+    return np.stack(sums, axis=-1).astype(np.float64).reshape(groups, K, BINS, 5)
 
 
 def merge(*sums) -> np.ndarray:

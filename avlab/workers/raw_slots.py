@@ -54,7 +54,7 @@ class RawSlots:
         return cls(
             step=np.repeat([step for step, _ in steps], sizes),
             request=np.concatenate([each.request for each in slots]),
-            kind=np.array([kind for each in slots for kind in each.kind]),
+            kind=np.concatenate([each.kind for each in slots]),
             temperature=np.concatenate([each.temperature for each in slots]),
             scheduled=np.concatenate([each.scheduled for each in slots]),
             admitted=np.concatenate([each.admitted for each in slots]),
@@ -75,12 +75,14 @@ class RawSlots:
         }
         if estimator and estimator not in sources:
             sources[estimator] = self.estimates.log_odds
-        for kind, temperature in sorted(set(zip(self.kind.tolist(), self.temperature.tolist(), strict=True))):
-            rows = (self.kind == kind) & (self.temperature == temperature)
-            label = self.label[rows]
-            for source, x in sources.items():
-                known = (label >= 0) & np.isfinite(x[rows])
-                yield source, kind, temperature, calibration.bin_sums(x[rows], label, known)
+        pairs = list(zip(self.kind.tolist(), self.temperature.tolist(), strict=True))
+        classes = {pair: number for number, pair in enumerate(sorted(set(pairs)))}
+        of_row = np.fromiter((classes[pair] for pair in pairs), dtype=np.int64, count=len(pairs))
+        for source, x in sources.items():
+            known = (self.label >= 0) & np.isfinite(x)
+            sums = calibration.grouped_bin_sums(x, self.label, known, of_row, len(classes))
+            for (kind, temperature), number in classes.items():
+                yield source, kind, temperature, sums[number]
 
     def frame(self, block: int, every: int, features: Sequence[str]) -> frames.Drafts | None:
         """The scheduled slots of every so-manieth step with the features named; None where there are none."""

@@ -133,23 +133,19 @@ class ReplayEngine:
         decoding = done.decoding
         if decoding.features is None or decoding.labels is None:
             return None
-        served = [done.requests[row] for row in decoding.rows.tolist()]
         learnt = decoding.labels
         return Slots(
-            request=np.array([each.id for each in served]),
-            kind=[self._kind(each) for each in served],
-            temperature=np.full(len(served), self._temperature),
+            request=done.ids,
+            kind=decoding.kinds,
+            temperature=np.full(len(done.ids), self._temperature),
             scheduled=decoding.scheduled,
             admitted=decoding.admitted,
             accepted=decoding.accepted,
             features=decoding.features,
             estimates=decoding.estimates,
             label=np.where(learnt.labelled, learnt.label, -1).astype(np.int8),
-            tokens=np.zeros((len(served), 0), dtype=np.int64),
+            tokens=np.zeros((len(done.ids), 0), dtype=np.int64),
         )
-
-    def _kind(self, served: Served) -> str:
-        return str(self.server.trace.kind[served.text])
 
     def _finished(self, ended: Ended) -> Finished:
         served = ended.request

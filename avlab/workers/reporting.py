@@ -12,6 +12,7 @@ from avlab.speculation import calibration
 from avlab.speculation.regression import Coefficients
 from avlab.wire import draft_rows, frames
 from avlab.workers.raw_slots import RawSlots
+from avlab.workers.step_rows import Kept, StepRows
 
 REPORT_SECONDS = 0.25  # steps are sent four times a second, of real time
 WINDOW_SECONDS = (
@@ -44,9 +45,10 @@ class StepReporter:
         self.block, self.kind, self._taught = -1, "", True
         self.name = "none"  # of the arm, where several blocks have the same one
         self._window = 0
-        self._steps: list[frames.Step] = []
+        self._rows = StepRows(K)
         self._slots: list[tuple[int, Slots]] = []  # (step, the engine's raw slots)
         self._rounds: dict[str, np.ndarray] = {}  # by arm: labelled and positive slots since its last refit
+        self._labels: list[np.ndarray] = []  # of the arm's round, not yet counted there
         self._sent, self._summed = time.monotonic(), clock()
         self._report_ms = 0.0
         self.tokens = 0
@@ -80,15 +82,15 @@ class StepReporter:
     def take(self, report: StepReport, idle_ms: float) -> None:
         """Take an engine's step report; sends what is due. idle_ms: how long nothing ran before the step."""
         began = self._clock()
-        self._steps.append(self._step(report, idle_ms))
+        self._rows.add(Kept(report, began, self.block, idle_ms, self._report_ms))
         if self.kind != frames.PLAYGROUND:
             self.tokens += report.tokens
         if report.slots is not None and self.kind != frames.PLAYGROUND:
             self._slots.append((report.step, report.slots))
             if self._taught and self.name in self._rounds:
-                label = report.slots.label
-                self._rounds[self.name] += np.stack([(label >= 0).sum(0), (label == 1).sum(0)])
+                self._labels.append(report.slots.label)
         if report.refit is not None:
+            self._count_labels()
             counts = self._rounds.get(self.name, np.zeros((2, self.K), dtype=np.int64))
             self._rounds[self.name] = np.zeros_like(counts)
             self._put_refit(report.refit.number, report.step, report.refit.after, counts)
@@ -109,42 +111,6 @@ class StepReporter:
 
     # ---- frames --------------------------------------------------------------------------------------------
 
-    def _step(self, report: StepReport, idle_ms: float) -> frames.Step:
-        """A step's row. Its report_ms is what was spent on reporting since the step before."""
-        admission, slots, none = report.admission, report.slots, (0,) * self.K
-        nan = float("nan")
-        return frames.Step(
-            step=report.step,
-            time=self._clock(),
-            block=self.block,
-            running=report.running,
-            waiting=report.waiting,
-            emitting=report.emitting,
-            prompt_tokens=report.prompt_tokens,
-            target_tokens=report.target_tokens,
-            drafted=report.drafted,
-            budget=int(admission.budget) if admission else 0,
-            tokens=report.tokens,
-            scheduled=self._by_position(slots.scheduled) if slots else none,
-            admitted=self._by_position(slots.admitted) if slots else none,
-            accepted=self._by_position(slots.accepted) if slots else none,
-            labelled=tuple((slots.label >= 0).sum(0).tolist()) if slots else none,
-            expected_tokens=float(admission.expected_tokens) if admission else nan,
-            expected_ms=float(admission.expected_ms) if admission else nan,
-            draft_ms=report.ms["draft"],
-            verify_ms=report.ms["verify"],
-            sample_ms=report.ms["sample"],
-            decide_ms=report.ms["decide"],
-            report_ms=self._report_ms,
-            idle_ms=idle_ms,
-            explored=int(admission.explored) if admission else 0,
-            explored_ms=float(admission.explored_ms) if admission else 0.0,
-        )
-
-    def _by_position(self, lengths: np.ndarray) -> tuple[int, ...]:
-        """Prefix lengths [B] as the number of requests that reach each position, [K]."""
-        return tuple((lengths[:, None] > np.arange(self.K)).sum(0).tolist())
-
     def _put_refit(self, number: int, step: int, coefficients: Coefficients, counts: np.ndarray) -> None:
         self._put(
             frames.Refit(
@@ -160,11 +126,18 @@ class StepReporter:
             )
         )
 
+    def _count_labels(self) -> None:
+        """Add the labels since the last time to the arm's round."""
+        if self._labels:
+            label = np.concatenate(self._labels)
+            self._rounds[self.name] += np.stack([(label >= 0).sum(0), (label == 1).sum(0)])
+            self._labels = []
+
     def _send_steps(self) -> None:
         self._sent = time.monotonic()
-        if self._steps:
-            self._put(frames.Steps(self._steps))
-            self._steps = []
+        self._count_labels()
+        if rows := self._rows.take():
+            self._put(frames.Steps(rows))
 
     def _sum_up(self) -> None:
         """Calibration sums and raw slots of the window that ends now."""
