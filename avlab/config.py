@@ -109,8 +109,15 @@ class Traffic(BaseModel):
         return self
 
     def changed(self, **values: Any) -> Self:
-        """This configuration with some values replaced, checked again. Raises ConfigError."""
-        return self.make({**self.model_dump(), **values})
+        """This configuration with some values replaced, checked again; what was left open stays so.
+
+        Raises ConfigError.
+        """
+        return self.make({**self.given(), **values})
+
+    def given(self) -> dict[str, Any]:
+        """The values that somebody chose, as JSON can hold them; `make` adds the same defaults to them again."""
+        return self.model_dump(mode="json", exclude_unset=True)
 
     @property
     def has_file(self) -> bool:
@@ -186,6 +193,10 @@ class SampledTraffic(Traffic):
     max_new_tokens: int | None = Field(
         None, ge=1, le=1_000_000, description="most output tokens of a request; else as its prompt suggests"
     )
+    strict: bool = Field(
+        False,
+        description="end where an entry of a prompt file cannot be served as it asks; else it is counted",
+    )
     keep_text: bool = Field(False, description="store prompts and outputs")
 
     @property
@@ -208,7 +219,12 @@ class SampledTraffic(Traffic):
 
     def open(self, arrival: str | None, seed: int, repeat: bool = False) -> Workload:
         return open_workload(
-            self.workload, arrival, seed=seed, max_new_tokens=self.max_new_tokens, repeat=repeat
+            self.workload,
+            arrival,
+            seed=seed,
+            max_new_tokens=self.max_new_tokens,
+            repeat=repeat,
+            strict=self.strict,
         )
 
 
@@ -309,9 +325,13 @@ class RunConfig(SampledTraffic):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        Arm.parse(self.policy, self.K)
-        if not self.has_drafter and self.arm.drafts:
+        arm = Arm.parse(self.policy, self.K)
+        if not self.has_drafter and arm.drafts:
             raise ValueError(f"policy {self.policy!r} needs a drafter: choose one, or take policy none.")
+        if "head_log_odds" in arm.reads and not self.head:
+            raise ValueError(
+                f"policy {self.policy} needs the drafter's confidence head, which is off: leave --no-head out."
+            )
         if self.max_new_tokens is not None and self.max_new_tokens >= self.max_model_len:
             raise ValueError(
                 f"max_new_tokens is {self.max_new_tokens} where a request has {self.max_model_len} tokens in all: "

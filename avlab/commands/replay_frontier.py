@@ -17,11 +17,11 @@ from avlab.commands.replay_options import (
     Repeats,
     Seed,
     TraceName,
+    arms_of,
     by_load,
     loads_of,
     say_source,
     served,
-    several,
 )
 from avlab.experiments.replay_cells import REPEATS, Cell
 from avlab.experiments.replay_intervals import Ratio, over_best_fixed
@@ -42,7 +42,7 @@ def frontier(
 ) -> None:
     """Every arm under every load: tokens/s, and each adaptive arm over the best fixed length of its load."""
     case = Case(trace, machine, seed, repeats)
-    cells = served(case, several(arms), loads_of(concurrency), processes)
+    cells = served(case, arms_of(arms, case), loads_of(concurrency), processes)
     compared = over_best_fixed(cells)
     if as_json:
         terminal.print_json(plain(case, cells, compared))

@@ -11,6 +11,7 @@ from avlab.config import ConfigError
 from avlab.experiments.replay_cells import Cell
 from avlab.experiments.replay_intervals import Ratio
 from avlab.experiments.replay_sweep import ARMS, LOADS, Case, idle_cores, sweep
+from avlab.policies.arm import Arm, PolicyError
 
 EVERY_ARM, EVERY_LOAD = ",".join(ARMS), ",".join(map(str, LOADS))
 
@@ -31,6 +32,27 @@ Processes = Annotated[
 def several(text: str) -> list[str]:
     """Names with commas between; those of arms hold none."""
     return [each.strip() for each in text.split(",") if each.strip()]
+
+
+def arms_of(text: str, case: Case, default: str = EVERY_ARM) -> list[str]:
+    """Arms with commas between. Of the default ones, those that the trace can serve; the others are said.
+
+    Raises TraceError or MachineError.
+    """
+    names = several(text)
+    if text != default:
+        return names
+    features, left_out = case.opened()[0].about.features, []
+    for name in names:
+        try:
+            Arm.parse(name).require_features(features)
+        except PolicyError:
+            left_out.append(name)
+    if left_out:
+        terminal.errors().print(
+            f"Left out, since this trace does not hold what they read: {', '.join(left_out)}."
+        )
+    return [name for name in names if name not in left_out]
 
 
 def loads_of(text: str) -> list[int]:

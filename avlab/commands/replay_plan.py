@@ -17,9 +17,9 @@ from avlab.commands.replay_options import (
     Repeats,
     Seed,
     TraceName,
+    arms_of,
     loads_of,
     say_source,
-    several,
 )
 from avlab.commands.replay_options import served as sweep_served
 from avlab.experiments.replay_cells import REPEATS
@@ -48,7 +48,7 @@ def plan(
 ) -> None:
     """Which policy from which load on and what it is worth, as text, JSON and vllm serve commands."""
     case, own = Case(trace, machine, seed, repeats), ServeLine.parse(serve) if serve else None
-    cells = sweep_served(case, several(arms), loads_of(concurrency), processes)
+    cells = sweep_served(case, arms_of(arms, case), loads_of(concurrency), processes)
     recorded, emulated = case.opened()
     K, every, by_vllm = recorded.about.K, choices(cells), choices(cells, vllm_serves)
     one, table = whole(cells, vllm_serves), by_load(by_vllm, own)

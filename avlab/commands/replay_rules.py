@@ -14,9 +14,9 @@ from avlab.commands.replay_options import (
     Repeats,
     Seed,
     TraceName,
+    arms_of,
     loads_of,
     say_source,
-    several,
 )
 from avlab.experiments.replay_rules import RULES, rules
 from avlab.experiments.replay_sweep import Case
@@ -36,7 +36,8 @@ def compare_rules(
     as_json: Json = False,
 ) -> None:
     """Rules side by side: tokens/s over the best fixed length, and the regret to an oracle."""
-    case, loads, names = Case(trace, machine, seed, repeats), loads_of(concurrency), several(arms)
+    case, loads = Case(trace, machine, seed, repeats), loads_of(concurrency)
+    names = arms_of(arms, case, ",".join(RULES))
     case.wanted(names, loads)
     recorded, emulated = case.opened()
     with terminal.bar() as progress:

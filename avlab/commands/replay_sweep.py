@@ -18,6 +18,7 @@ from avlab.commands.replay_options import (
     Processes,
     Repeats,
     Seed,
+    arms_of,
     loads_of,
     served,
     several,
@@ -49,9 +50,14 @@ def sweep(
     """Arms by loads by machines by traces, each on the same texts: one row a cell, with intervals by text."""
     path, loads = checked(file) if file else None, loads_of(concurrency)
     cases = [Case(*names, seed, repeats) for names in itertools.product(several(traces), several(machines))]
-    for case in cases:
-        case.wanted(several(arms), loads)  # refuse before an hour of replaying, not after
-    found = [row for case in cases for row in rows(case, served(case, several(arms), loads, processes))]
+    named = [arms_of(arms, case) for case in cases]
+    for case, names in zip(cases, named, strict=True):
+        case.wanted(names, loads)  # refuse before an hour of replaying, not after
+    found = [
+        row
+        for case, names in zip(cases, named, strict=True)
+        for row in rows(case, served(case, names, loads, processes))
+    ]
     if path:
         write_table(found, path)
     if as_json:

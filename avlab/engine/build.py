@@ -16,7 +16,8 @@ from avlab.engine.model_config import read_config
 from avlab.engine.profile import Costs, profile, read_costs
 from avlab.engine.target import Target
 from avlab.engine.text import Text
-from avlab.policies.arm import Arm
+from avlab.engine.unserved import read_and_unserved
+from avlab.policies.arm import Arm, PolicyError
 from avlab.policies.fixed import NONE
 from avlab.speculation.features import DEFAULT_FEATURES
 
@@ -29,6 +30,7 @@ class BuildSettings:
     """What an engine is built from.
 
     target: a model's folder, or the default's name. drafter: default, a folder, or none. K: draft positions, at most.
+    arm_chosen: whether somebody chose the arm; one that was not may give way to `none` where no drafter fits.
     head: whether a confidence head is on. features: those that are recorded. device, dtype: as `choose_device` and
     `choose_dtype` take them. max_model_len: tokens of a request. costs: a file of step costs; None times them.
     """
@@ -37,6 +39,7 @@ class BuildSettings:
     drafter: str
     K: int
     arm: Arm
+    arm_chosen: bool = True
     head: bool = True
     features: tuple[str, ...] = DEFAULT_FEATURES
     device: str = "auto"
@@ -48,7 +51,10 @@ class BuildSettings:
 
 @dataclass(slots=True)
 class Built:
-    """An engine and what a run's record says of it."""
+    """An engine and what a run's record says of it.
+
+    notes: what is worth knowing. warnings: what is not as the reader may think, to be said wherever the run is shown.
+    """
 
     engine: Engine
     target: Target
@@ -60,6 +66,7 @@ class Built:
     drafter_hash: str | None
     dtype: str
     notes: list[str]
+    warnings: list[str]
 
 
 def choose_device(asked: str) -> torch.device:
@@ -87,7 +94,7 @@ def choose_dtype(asked: str, device: torch.device) -> torch.dtype:
 def choose_drafter(
     asked: str, target: Path
 ) -> tuple[DrafterKind, Path, str | None] | tuple[None, None, str | None]:
-    """The drafter's kind and folder, and a note for the reader. `default` is the shipped one if it fits.
+    """The drafter's kind and folder, and why there is none. `default` is the shipped one if it fits.
 
     asked: default, a folder, or none; target: the target's folder. Raises CheckpointError.
     """
@@ -96,11 +103,7 @@ def choose_drafter(
     folder = SHIPPED_DRAFTER if asked == "default" else Path(asked).expanduser()
     kind = kind_of(folder)
     if asked == "default" and not kind.fits(folder, read_config(target)):
-        note = (
-            f"The shipped drafter does not fit {target.name}: serving without one. A small Llama of the same "
-            "vocabulary can be given with --drafter FOLDER."
-        )
-        return None, None, note
+        return None, None, f"the shipped drafter does not fit {target.name}"
     return kind, folder, None
 
 
@@ -109,8 +112,17 @@ def build(settings: BuildSettings, progress: Progress = lambda text, done, total
     device = choose_device(settings.device)
     dtype = choose_dtype(settings.dtype, device)
     folder = target_folder(settings.target)
-    kind, drafter_folder, note = choose_drafter(settings.drafter, folder)
+    kind, drafter_folder, why_none = choose_drafter(settings.drafter, folder)
+    arm, warnings = settings.arm, read_and_unserved(folder)
+    if why_none and arm.drafts:
+        arm = without_drafter(settings, why_none)
+        warnings.append(
+            f"No drafts: {why_none}, so this run serves by policy {arm} in place of {settings.arm}. A small Llama of "
+            "the same vocabulary can be given with --drafter FOLDER."
+        )
     text = Text(folder)
+    if kind and drafter_folder:
+        warnings += kind.against(drafter_folder, folder)
     if settings.costs:
         read_samples(settings.costs)  # a bad file is found before weights are read
     progress("loading the target", 0, 0)
@@ -123,11 +135,9 @@ def build(settings: BuildSettings, progress: Progress = lambda text, done, total
         drafter = kind.make(
             DrafterContext(drafter_folder, target, requests + 1, settings.K, settings.head, settings.features)
         )
-    arm, notes = settings.arm, [note] if note else []
+    notes = []
     if target.native and (said := target.native.tiles.note):
         notes.append(f"{said}; {target.native.products.partition(' (')[0]} serves.")
-    if drafter is None and arm.drafts:
-        arm = NONE
     K = drafter.K if drafter else 0
     if target.length < K + 2:
         raise CheckpointError(
@@ -159,4 +169,15 @@ def build(settings: BuildSettings, progress: Progress = lambda text, done, total
         drafter_hash=weights_hash(drafter_folder) if drafter_folder else None,
         dtype=str(dtype).removeprefix("torch."),
         notes=notes,
+        warnings=warnings,
     )
+
+
+def without_drafter(settings: BuildSettings, why: str) -> Arm:
+    """The arm where no drafter fits. Raises PolicyError where somebody chose one that drafts."""
+    if settings.arm_chosen:
+        raise PolicyError(
+            f"policy {settings.arm} needs a drafter, and {why}: give a small Llama of the same vocabulary with "
+            "--drafter FOLDER, or take --policy none."
+        )
+    return NONE

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-from jinja2 import nodes
+from jinja2 import meta, nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment, SecurityError
@@ -24,7 +24,6 @@ PLAIN_TEMPLATE = "{% for message in messages %}{{ message['content'] }}\n{% endf
 FILE, OLD_FILE, MORE = "chat_template.jinja", "chat_template.json", "additional_chat_templates"
 LONGEST = 16 << 20  # characters of a rendered prompt, and of anything that a template multiplies
 REASONING = ("reasoning_content", "thinking", "reasoning")  # the first is the one that templates read
-SETTLED = ("messages", "add_generation_prompt")  # what nobody may give a template in another way
 Message = Mapping[str, Any]
 
 
@@ -39,16 +38,22 @@ class ChatTemplate:
         self.folder, self._special = folder, dict(special)
         sources = _sources(folder, settings)
         self.exists = bool(sources)
-        environment = _environment()
+        environment, texts = _environment(), sources or {"default": PLAIN_TEMPLATE}
         try:
-            self._templates = {
-                name: environment.from_string(source)
-                for name, source in (sources or {"default": PLAIN_TEMPLATE}).items()
+            self._templates = {name: environment.from_string(source) for name, source in texts.items()}
+            self._read = {
+                variable
+                for source in texts.values()
+                for variable in meta.find_undeclared_variables(environment.parse(source))
             }
         except Exception as error:  # whatever foreign code makes the parser raise
             raise CheckpointError(
                 f"The chat template of {folder} cannot be read ({_said(error)}): correct {FILE}."
             ) from None
+
+    def reads(self, name: str) -> bool:
+        """Whether one of the templates reads what is given by this name."""
+        return name in self._read
 
     def render(self, messages: Sequence[Message], given: Mapping[str, Any]) -> str:
         """Messages as the text that the model continues.

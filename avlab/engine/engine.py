@@ -109,12 +109,13 @@ class Engine(InProcessEngine):
         self.policy = self.policy_for(arm)
 
     def policy_for(self, arm: Arm) -> Policy:
-        """The policy of an arm, made where the arm is new. Raises PolicyError.
+        """The policy of an arm, made where the arm is new.
 
-        Where an estimator reads what the drafter does not tell, such as a head that is off, another takes over.
+        Raises PolicyError, also where it reads what the drafter does not tell, such as a head that is off.
         """
         arm.require_declared()
-        arm = arm.served_with(self.features) if self.drafter else arm
+        if self.drafter:
+            arm.require_features(self.features)
         name = str(arm)
         if name not in self.policies:
             if arm.depth and self.K and self.config.measure_costs and self.measured is None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from avlab.engine.request import Finished, Request
 from avlab.engine.request import Sequence as Served
@@ -144,5 +144,12 @@ class InProcessEngine(ABC):
 class Texts(Protocol):
     """Messages to tokens and back."""
 
-    def encode(self, messages: list[dict[str, str]]) -> list[int]: ...
+    def encode(self, messages: Sequence[Mapping[str, Any]], given: Mapping[str, Any] = ...) -> list[int]:
+        """A chat as prompt tokens. given: what its template reads beside the messages, such as `tools`."""
+        ...
+
+    def reads(self, name: str) -> bool:
+        """Whether the chat template reads what is given by this name."""
+        ...
+
     def decode(self, tokens: Sequence[int]) -> str: ...

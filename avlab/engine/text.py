@@ -52,6 +52,10 @@ class Text:
                 return [begin, *tokens]
         return tokens
 
+    def reads(self, name: str) -> bool:
+        """Whether the chat template reads what is given by this name."""
+        return self.template.reads(name)
+
     def decode(self, tokens: Sequence[int]) -> str:
         """Tokens to text; special tokens are left out."""
         return self.tokenizer.decode(list(tokens), skip_special_tokens=True)

@@ -93,7 +93,9 @@ def _cells(plan: Experiment) -> tuple[list[str], str, float, str, int, int]:
 
 def _settings(config: Mapping[str, object]) -> dict[str, object]:
     return {
-        name: value for name, value in config.items() if name not in ("database", "threads", "spin", "seed")
+        name: value
+        for name, value in config.items()
+        if name not in ("database", "threads", "spin", "seed", "strict")
     }
 
 

@@ -163,7 +163,8 @@ def policy_of(trace: Trace, machine: Machine, arm: str, load: int) -> Policy:
     """A new policy of an arm, as this trace and machine let it decide. Raises PolicyError."""
     K = trace.about.K
     cached = load * trace.typical_length()
-    served = Arm.parse(unlabelled(arm), K).served_with(trace.about.features)
+    served = Arm.parse(unlabelled(arm), K)
+    served.require_features(trace.about.features)
     return make_policy(served, PolicyContext(K, machine.table(cached), measured=machine.executed(cached)))
 
 

@@ -54,7 +54,7 @@ class Case:
         recorded, emulated = self.opened()
         names, most = labels(arms, recorded.about.K), emulated.about.most_requests
         for name in names:
-            Arm.parse(unlabelled(name), recorded.about.K).served_with(recorded.about.features)
+            Arm.parse(unlabelled(name), recorded.about.K).require_features(recorded.about.features)
         for load in loads:
             if not 1 <= load <= most:
                 raise TraceError(f"{emulated.about.title}: serves 1 to {most} requests at once, not {load}.")

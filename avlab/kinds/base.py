@@ -13,7 +13,8 @@ class Config(Protocol):
 
     kind: of the worker, its file's name. threads: of the worker, None for one a physical core. spin: GOMP_SPINCOUNT.
     duration (s), tokens, requests: limits of the run, None for none. database: the lab's file. traffic: workload and
-    arrival that the lab sends; "" where it sends none, or a file's own times.
+    arrival that the lab sends; "" where it sends none, or a file's own times. given: the values that somebody chose, in
+    JSON's types.
     """
 
     @property
@@ -35,6 +36,7 @@ class Config(Protocol):
     @classmethod
     def make(cls, values: Mapping[str, Any] | None = None, /, **more: Any) -> Self: ...
     def changed(self, **values: Any) -> Self: ...
+    def given(self) -> dict[str, Any]: ...
     def model_dump(self, *, mode: str = "python") -> dict[str, Any]: ...
 
 

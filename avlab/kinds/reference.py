@@ -6,7 +6,7 @@ from avlab.config import ConfigError, RunConfig
 from avlab.cost_file import CostError, read_samples
 from avlab.engine.fetch import FetchError, target_folder
 from avlab.kinds.base import Kind
-from avlab.workloads import WorkloadError, open_workload
+from avlab.workloads import WorkloadError
 
 POLICIES = (
     "adaptive",
@@ -35,7 +35,7 @@ def check(config: RunConfig) -> None:
 
 
 def _workload(config: RunConfig) -> None:
-    open_workload(config.workload, config.arrival_pattern, seed=config.seed)
+    config.open(config.arrival_pattern, config.seed)
 
 
 def _target(config: RunConfig) -> None:

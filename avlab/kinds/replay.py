@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 from avlab.config import Traffic
 from avlab.kinds.base import Kind
 from avlab.machines import DEFAULT_MACHINE, Machine, machine
-from avlab.policies.arm import Arm, PolicyError, grammar
+from avlab.policies.arm import Arm, grammar
 from avlab.replay.about import About
 from avlab.replay.emulation import emulation
 from avlab.replay.server import MOST_REQUESTS
@@ -188,11 +188,8 @@ class ReplayConfig(Traffic):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         """Raises TraceError, MachineError or PolicyError, each a sentence."""
-        most, features, arm = self.emulated.about.most_requests, self.about.features, self.arm
-        if arm != arm.served_with(features):
-            raise PolicyError(
-                f"policy {arm} reads {' and '.join(arm.reads)}, and the trace holds {', '.join(features)}."
-            )
+        most = self.emulated.about.most_requests
+        self.arm.require_features(self.about.features)
         if self.requests_at_once is not None and self.requests_at_once > most:
             raise ValueError(
                 f"requests_at_once is {self.requests_at_once}; {self.emulated.about.title} serves {most} at most."

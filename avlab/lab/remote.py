@@ -31,9 +31,7 @@ class Remote:
 
         self.database, self._say = config.database, say
         more = {} if plan is None else {"experiment": to_builtins(plan)}
-        self.run = owner.ask(
-            self.database, "run", config=config.model_dump(mode="json"), kind=config.kind, **more
-        )
+        self.run = owner.ask(self.database, "run", config=config.given(), kind=config.kind, **more)
         self.notes = [f"The lab that holds {self.database} serves this run."]
         self._tally = Tally().snapshot()  # as last heard
         self._end: dict[str, Any] | None = None  # the last progress, where its lab has ended

@@ -171,7 +171,7 @@ class _Worker:
             Trace.of(self._process.pid, run, self._folder).write(trace)
             assert self._process.stdin is not None
             with contextlib.suppress(BrokenPipeError), self._process.stdin as pipe:
-                pipe.write(json.dumps(order | {"config": config.model_dump(mode="json")}).encode())
+                pipe.write(json.dumps(order | {"config": config.given()}).encode())
         except OSError as error:
             if hasattr(self, "_process"):
                 self._process.kill()

@@ -138,9 +138,8 @@ class Arm:
                 "replayed but not served: write SOUND = True into the file once it looks at no drawn token."
             )
 
-    def served_with(self, features: Collection[str]) -> Arm:
-        """This arm, or the one that takes its place where a drafter tells only these features. Raises PolicyError."""
-        return self
+    def require_features(self, features: Collection[str]) -> None:
+        """Raises PolicyError where the arm reads what a drafter that tells these features does not tell."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from avlab.policies.arm import Arm, PolicyError, Written
 from avlab.speculation.estimators import base as estimators
@@ -44,17 +44,22 @@ class EstimatingArm(Arm):
     def learns(self) -> bool:
         return estimators.named(self.source).learns
 
-    def served_with(self, features: Collection[str]) -> Self:
-        """The online estimator takes over from one that reads what this drafter cannot tell, such as a head.
-
-        Raises PolicyError for a feature that the drafter could tell, and the run does not ask for.
-        """
+    def require_features(self, features: Collection[str]) -> None:
         missing = [name for name in self.reads if name not in features]
         if unasked := [name for name in missing if FEATURES[name].of_row]:
             raise PolicyError(
                 f"policy {self} reads {', '.join(unasked)}, which this run does not compute: name it in --features."
             )
-        return replace(self, source=estimators.DEFAULT) if missing else self
+        if missing:
+            lacks = (
+                "has no confidence head"
+                if missing == ["head_log_odds"]
+                else f"does not tell {', '.join(missing)}"
+            )
+            raise PolicyError(
+                f"policy {self} does not exist for this drafter, which {lacks}: choose another estimator, such as "
+                f"{replace(self, source=estimators.DEFAULT)}."
+            )
 
 
 def source_of(value: str | None, usual: str, text: str) -> str:

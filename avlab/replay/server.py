@@ -135,7 +135,7 @@ class ReplayServer:
 
     def policy_for(self, arm: Arm) -> Policy:
         """The policy of an arm, made where the arm is new. Raises PolicyError."""
-        arm = arm.served_with(self.features)
+        arm.require_features(self.features)
         if str(arm) not in self.policies:
             self.policies[str(arm)] = make_policy(arm, self._context)
         return self.policies[str(arm)]

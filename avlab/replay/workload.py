@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from typing import Any
 
 from avlab.replay.trace import Trace
 from avlab.workloads import DEFAULT_ARRIVAL, Moment, Prompt, Workload, open_arrivals, open_stream
@@ -31,8 +32,13 @@ class TextStream:
 class TextNumbers:
     """What a replay's prompts are to its engine: the number of a text of the trace."""
 
-    def encode(self, messages: list[dict[str, str]]) -> list[int]:
+    def encode(
+        self, messages: Sequence[Mapping[str, Any]], given: Mapping[str, Any] | None = None
+    ) -> list[int]:
         return [int(messages[-1]["content"])]
+
+    def reads(self, name: str) -> bool:
+        return False
 
     def decode(self, tokens: Sequence[int]) -> str:
         return ""

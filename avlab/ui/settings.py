@@ -17,7 +17,7 @@ from avlab.workloads import kinds
 
 GROUPS = {
     "What is served": ("policy", "target", "drafter", "K", "new_request", "head"),
-    "Traffic": ("workload", "arrival", "temperature", "top_k", "top_p", "max_new_tokens", "seed"),
+    "Traffic": ("workload", "arrival", "temperature", "top_k", "top_p", "max_new_tokens", "seed", "strict"),
     "When it ends": ("duration", "tokens", "requests"),
     "What is kept": ("drafts", "features", "keep_text"),
     "The machine": (
@@ -34,6 +34,7 @@ GROUPS = {
 }
 NAMES = {"K": "Draft positions K", "head": "Confidence head", "spin": "Spin count", "tokens": "Token limit"}
 NAMES |= {
+    "strict": "Strict prompt files",
     "drafts": "Raw draft slots",
     "features": "Features of raw draft slots",
     "requests": "Request limit",

@@ -54,6 +54,10 @@ class AttachConfig(BaseModel):
         """This configuration with some values replaced, checked again. Raises ConfigError."""
         return self.make({**self.model_dump(), **values})
 
+    def given(self) -> dict[str, Any]:
+        """All values, in JSON's types."""
+        return self.model_dump(mode="json")
+
     @field_validator("url")
     @classmethod
     def _url(cls, text: str) -> str:

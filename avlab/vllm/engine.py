@@ -8,7 +8,7 @@ vLLM, and on its event loop, is in `instance`.
 import importlib.util
 import queue
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -284,7 +284,9 @@ class VllmText:
     def __init__(self, tokenizer: Any):
         self._tokenizer = tokenizer
 
-    def encode(self, messages: Sequence[dict[str, str]]) -> list[int]:
+    def encode(
+        self, messages: Sequence[Mapping[str, Any]], given: Mapping[str, Any] | None = None
+    ) -> list[int]:
         """A chat as the model's prompt; its contents after one another where the model has no chat template.
 
         Raises RequestError.
@@ -292,7 +294,7 @@ class VllmText:
         try:
             if getattr(self._tokenizer, "chat_template", None):
                 text = self._tokenizer.apply_chat_template(
-                    list(messages), add_generation_prompt=True, tokenize=False
+                    list(messages), add_generation_prompt=True, tokenize=False, **(given or {})
                 )
                 return list(self._tokenizer.encode(text, add_special_tokens=False))
             return list(self._tokenizer.encode("\n".join(each["content"] for each in messages)))
@@ -300,6 +302,10 @@ class VllmText:
             raise RequestError(
                 f"The prompt cannot be put into the model's chat template ({first_line(error)})."
             ) from None
+
+    def reads(self, name: str) -> bool:
+        """Whether the chat template speaks of what is given by this name."""
+        return name in str(getattr(self._tokenizer, "chat_template", None) or "")
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Tokens as text, special ones left out."""

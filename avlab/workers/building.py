@@ -14,6 +14,7 @@ def build_settings(config: RunConfig) -> BuildSettings:
         drafter=config.drafter,
         K=config.K,
         arm=config.arm,
+        arm_chosen="policy" in config.model_fields_set,
         head=config.head,
         features=config.reading([config.arm]).recorded_features,
         device=config.device,

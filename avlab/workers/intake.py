@@ -77,12 +77,15 @@ class Intake:
         self.held_seconds, self.held_steps = 0.0, 0
         self.prompts: dict[int, str] = {}
         self.taken = self.first = self._refused = self._refused_in_row = 0
+        self._told: set[str] = set()
         self.serve(workload)
 
     def serve(self, workload: Workload) -> None:
         """Take requests from this workload from now on; its seconds and steps count from now."""
         self.workload = workload
         self._origin = self._served()
+        for note in workload.notes:
+            self._tell(note)
 
     def take(self) -> bool:
         """Hand the engine what has arrived; whether it has anything to do."""
@@ -138,15 +141,27 @@ class Intake:
             kind=arrived.kind,
             arrival=arrived.arrival + self._origin[0] + self.held_seconds,
         )
+        given = arrived.prompt.given
         try:
-            request.tokens = self.text.encode(arrived.prompt.messages)
+            request.tokens = self.text.encode(arrived.prompt.messages, given)
             self.engine.add(request)
         except self.refusals as error:
             self._refuse(request, error)
             return
         self._refused_in_row = 0
+        for name in given:
+            if not self.text.reads(name):
+                self._tell(
+                    f"Prompts bring {name}, which the target's chat template does not read: served without."
+                )
         if config.keep_text:
             self.prompts[number] = arrived.prompt.text
+
+    def _tell(self, sentence: str) -> None:
+        """Say something of the workload once."""
+        if sentence not in self._told:
+            self._told.add(sentence)
+            self.order.event("warning", "prompts", sentence)
 
     def _refuse(self, request: Request, error: Exception) -> None:
         """Record a request that cannot be served; say so of the first, the tenth, the hundredth, ..."""

@@ -34,6 +34,8 @@ def serve(order: Order[RunConfig]) -> str:
 
     built = build(build_settings(config), order.progress)
     engine, costs = built.engine, built.costs
+    if not engine.K:  # no drafter fits: the record says what serves
+        config = config.changed(drafter="none", policy=str(engine.policy.arm))
     order.outbox.put(
         frames.Hello(
             kind="reference",
@@ -62,6 +64,8 @@ def serve(order: Order[RunConfig]) -> str:
     )
     for note in built.notes:
         order.event("info", "note", note)
+    for warning in built.warnings:
+        order.event("warning", "note", warning)
     report = StepReporter(order.outbox.put, order.clock, engine.K, config.drafts, config.recorded_features)
     return Server(order, engine, built.text, workload, report, (CheckpointError,)).run()
 

@@ -1,6 +1,7 @@
 """What every workload is made of: a prompt, a kind of prompts, and the language of their templates."""
 
 import hashlib
+import json
 import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,8 +41,9 @@ class Prompt:
 
     `turns` is a tuple of (role, content) pairs; the last one is the user's. `source` and `licence` say where
     the words come from. `max_new_tokens` is a suggestion, in tokens of the target; `sampling` is what a file asks for
-    its request. `id` is made of the kind
-    and of a hash of the words, so that the same words have the same name on every machine.
+    its request. `extras` are what turns have beside role and content, such as tool calls: one a turn, or none at all.
+    `given` is what the chat template reads beside the turns, such as `tools`. `id` is made of the kind and of a hash of
+    the words, so that the same words have the same name on every machine.
     """
 
     kind: str
@@ -50,15 +52,22 @@ class Prompt:
     licence: str
     max_new_tokens: int
     sampling: Sampling = Sampling()
+    extras: tuple[Mapping[str, Any], ...] = field(default=(), compare=False)
+    given: Mapping[str, Any] = field(default_factory=dict, compare=False)
     id: str = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "id", f"{self.kind}-{text_hash(self.text)[:12]}")
+        beside = json.dumps([self.extras, self.given]) if self.extras or self.given else ""
+        object.__setattr__(self, "id", f"{self.kind}-{text_hash(self.text + beside)[:12]}")
 
     @property
-    def messages(self) -> list[dict[str, str]]:
-        """The turns as a chat template takes them: a list of {"role": ..., "content": ...}."""
-        return [{"role": role, "content": content} for role, content in self.turns]
+    def messages(self) -> list[dict[str, Any]]:
+        """The turns as a chat template takes them: a list of {"role": ..., "content": ..., ...}."""
+        extras = self.extras or ({},) * len(self.turns)
+        return [
+            {"role": role, "content": content, **extra}
+            for (role, content), extra in zip(self.turns, extras, strict=True)
+        ]
 
     @property
     def text(self) -> str:

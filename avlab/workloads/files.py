@@ -1,51 +1,27 @@
-"""The reader's own prompts: a file with one JSON object a line.
+"""The reader's own prompts: a file with one JSON object a line, or one array of such objects.
 
-What an object may look like (other fields are passed over):
-
-    {"prompt": "..."}                                     plain, and HumanEval
-    {"messages": [{"role": "user", "content": "..."}]}    chat, also inside the "body" of a batch request
-    {"conversations": [{"from": "human", "value": "..."}]}    ShareGPT; up to the first human turn
-    {"question": "...", "answer": "..."}                  GSM8K
-    {"turns": ["...", "..."], "category": "..."}          SPEED-Bench and MT-Bench; the first turn
-
-and with any of them `arrival` (seconds), `max_new_tokens` or `max_tokens`, `kind` or `category`, and how this request
-is to be sampled where the run's settings are not meant: `temperature`, `top_k`, `top_p`, `seed`.
+`entries.py` says what an object may be. One that cannot be served is passed over and counted; the run's record and the
+command line say how many there were and where the first is.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
+
+from avlab.formats import counted
 
 from .arrivals import Moment
-from .base import Prompt, Sampling, Turns, WorkloadError
+from .base import Prompt, WorkloadError
+from .entries import Entry, entry
 
 DEFAULT_MAX_NEW_TOKENS = 256
-LATEST, MOST_TOKENS = 1e11, 1_000_000  # beyond any clock, even one since 1970, and beyond any context
-LICENCE = "as the file's owner says"
-ROLES = {
-    "human": "user",
-    "gpt": "assistant",
-    "chatgpt": "assistant",
-    "bing": "assistant",
-    "bard": "assistant",
-}
-# of one request: whether it is a whole number, what it may be (as a run's settings), and that in words
-SAMPLING: dict[str, tuple[bool, Callable[[Any], bool], str]] = {
-    "temperature": (False, lambda value: 0 <= value <= 10, "a number from 0 to 10"),
-    "top_k": (True, lambda value: -1 <= value <= 10_000_000, "a whole number, 0 (or -1) for all"),
-    "top_p": (False, lambda value: 0 < value <= 1, "a number above 0 and at most 1"),
-    "seed": (True, lambda value: 0 <= value < 2**63, "a whole number from 0, below 2^63"),
-}
-SHAPES = ("prompt", "messages", "conversations", "question", "turns")
-SPEED_BENCH_PLACEHOLDER = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE"
-
-
-class Entry(NamedTuple):
-    """A prompt of a file, and the second at which it arrives; None when the file does not say."""
-
-    prompt: Prompt
-    arrival: float | None
+LONGEST_ENTRY = 8 << 20  # bytes: twice the text of a context of a million tokens
+LARGEST_ARRAY = 2 << 30  # bytes of a file that is one array, which is in memory as a whole
 
 
 class FileStream:
@@ -64,38 +40,154 @@ class FileStream:
         return self.prompts[(self._taken - 1) % len(self.prompts)]
 
 
-def read_prompts(path: str | Path, max_new_tokens: int = DEFAULT_MAX_NEW_TOKENS) -> list[Entry]:
+@dataclass(slots=True)
+class PromptFile:
+    """What a file holds: entries in its order, and what of it is not served, counted, with the first place of each."""
+
+    name: str
+    entries: list[Entry] = field(default_factory=list)
+    passed_over: int = 0
+    first: str = ""  # why the first entry was passed over
+    unserved: Counter[str] = field(default_factory=Counter)
+    places: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences for the run's record and the command line."""
+        found = []
+        if self.passed_over:
+            served = counted(len(self.entries), "prompt")
+            found.append(
+                f"{self.name}: {served} to serve, passed over {self.passed_over:,}; first: {self.first.rstrip('.')} "
+                "(--strict ends the run instead)."
+            )
+        cut = self.unserved.get("", 0)
+        if cut:
+            found.append(
+                f"{self.name}: of {cut:,} prompts the turns from an odd one on were left out; first: {self.places['']}."
+            )
+        if asked := [name for name in self.unserved if name]:
+            named = ", ".join(
+                f"{name} ({self.unserved[name]:,}, first {self.places[name]})" for name in asked
+            )
+            found.append(
+                f"{self.name}: entries ask for what is not done here, and are served without it: {named}."
+            )
+        return found
+
+    def pass_over(self, why: str) -> None:
+        self.passed_over += 1
+        self.first = self.first or why
+
+    def take(self, found: Entry, place: str) -> None:
+        self.entries.append(found)
+        for name in (*found.unserved, *([""] if found.cut else [])):
+            self.unserved[name] += 1
+            self.places.setdefault(name, place)
+
+
+def read_prompts(
+    path: str | Path, max_new_tokens: int = DEFAULT_MAX_NEW_TOKENS, strict: bool = False
+) -> PromptFile:
     """The entries of a file, in its order. A file that is one JSON array, as ShareGPT's is, will do too.
 
-    `max_new_tokens` is the limit of an entry that has none. Raises WorkloadError: for a file that cannot be
-    read or holds no prompt, and for a malformed entry, with its line (in an array, its number) from 1.
+    `max_new_tokens` is the limit of an entry that has none. strict: raise where an entry would be passed over, cut, or
+    served without something that it asks for. Raises WorkloadError: for a file that cannot be read, and for one of
+    which nothing can be served, with the line (in an array, the number) of its first entry, from 1.
     """
     if not str(path).strip():
         raise WorkloadError("file: needs a path, such as file:prompts.jsonl.")
     path = Path(path).expanduser()
+    found = PromptFile(path.name)
     try:
-        lines = path.read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n")
+        for place, text in _entries(path):
+            try:
+                if isinstance(text, WorkloadError):
+                    raise text
+                taken = entry(_json(text, place), place, path.name, path.stem, max_new_tokens)
+            except WorkloadError as error:
+                if strict:
+                    raise
+                found.pass_over(str(error))
+            else:
+                found.take(taken, place)
+                if strict and (
+                    asked := [*taken.unserved, *(["turns behind an odd one"] if taken.cut else [])]
+                ):
+                    raise WorkloadError(
+                        f"{place} asks for what is not done here: {', '.join(asked)}; without --strict it is served "
+                        "without it."
+                    )
     except OSError as error:
         raise WorkloadError(f"the prompt file {str(path)!r} cannot be read: {error.strerror}.") from None
-    start = next((line.lstrip() for line in lines if line.strip()), b"")
-    if start.startswith(b"["):
-        found = _json(b"\n".join(lines), f"the prompt file {path.name}")
-        numbered = [(f"entry {number} of {path.name}", each) for number, each in enumerate(found, 1)]
-    else:
-        places = (
-            (f"line {number} of {path.name}", line) for number, line in enumerate(lines, 1) if line.strip()
-        )
-        numbered = [(place, _json(line, place)) for place, line in places]
-    if not numbered:
+    if not found.entries and found.first:
+        others = f" None of its {found.passed_over:,} entries can be served." if found.passed_over > 1 else ""
+        raise WorkloadError(found.first + others)
+    if not found.entries:
         raise WorkloadError(f"the prompt file {str(path)!r} holds no prompt; write one JSON object a line.")
-    entries = [_entry(value, place, path, max_new_tokens) for place, value in numbered]
-    timed = [entry.arrival is not None for entry in entries]
-    if any(timed) and not all(timed):
-        place = numbered[timed.index(False)][0]
-        raise WorkloadError(
-            f"{place} has no arrival time while others have one; give every entry one, or none."
-        )
-    return entries
+    _settle_times(found, strict)
+    return found
+
+
+def _settle_times(found: PromptFile, strict: bool) -> None:
+    """Where some entries have an arrival time and some have none, those of the lesser part are passed over."""
+    timed = [each.arrival is not None for each in found.entries]
+    if all(timed) or not any(timed):
+        return
+    keep = sum(timed) * 2 >= len(timed)
+    odd = timed.index(not keep)
+    said = "has no arrival time while others have one" if keep else "has an arrival time while most have none"
+    why = f"prompt {odd + 1} of {found.name} {said}; give every entry one, or none."
+    if strict:
+        raise WorkloadError(why)
+    found.passed_over += len(timed) - timed.count(keep)
+    found.first = found.first or why
+    found.entries = [each for each, has in zip(found.entries, timed, strict=True) if has == keep]
+
+
+def _entries(path: Path) -> Iterator[tuple[str, bytes | WorkloadError]]:
+    """Each entry's place and JSON, or why it is none. Raises OSError, and WorkloadError for an array that is none."""
+    with path.open("rb") as file:
+        start = b""
+        while not start and (line := file.readline(LONGEST_ENTRY)):
+            start = line.removeprefix(b"\xef\xbb\xbf").lstrip()
+        file.seek(0)
+        if start.startswith(b"["):
+            if path.stat().st_size > LARGEST_ARRAY:
+                raise WorkloadError(
+                    f"the prompt file {path.name} is one array of {path.stat().st_size >> 20:,} MB: write one JSON "
+                    "object a line instead."
+                )
+            yield from _of_array(file.read().removeprefix(b"\xef\xbb\xbf"), path.name)
+            return
+        number = 0
+        while line := file.readline(LONGEST_ENTRY + 1):
+            number, place = number + 1, f"line {number + 1} of {path.name}"
+            if len(line) > LONGEST_ENTRY and not line.endswith(b"\n"):
+                while (more := file.readline(LONGEST_ENTRY)) and not more.endswith(b"\n"):
+                    pass
+                yield place, WorkloadError(f"{place} has more than {LONGEST_ENTRY >> 20} MB.")
+                continue
+            line = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+            if line.strip():
+                yield place, line.rstrip(b"\r\n")
+
+
+def _of_array(content: bytes, name: str) -> Iterator[tuple[str, bytes | WorkloadError]]:
+    """The entries of a file that is one array, each still as JSON."""
+    try:
+        parts: Sequence[bytes | bytearray | memoryview] = msgspec.json.decode(content, type=list[msgspec.Raw])
+    except (
+        msgspec.DecodeError,
+        RecursionError,
+    ):  # Python's own reader says better what is wrong, and takes NaN
+        parts = [json.dumps(each).encode() for each in _json(content, f"the prompt file {name}")]
+    for number, part in enumerate(parts, 1):
+        place = f"entry {number} of {name}"
+        if len(part) > LONGEST_ENTRY:
+            yield place, WorkloadError(f"{place} has more than {LONGEST_ENTRY >> 20} MB.")
+        else:
+            yield place, bytes(part)
 
 
 def _json(text: bytes, place: str) -> Any:
@@ -108,105 +200,3 @@ def _json(text: bytes, place: str) -> Any:
         raise WorkloadError(f"{place} is not JSON: {error.msg} at {where}.") from None
     except (RecursionError, ValueError) as error:
         raise WorkloadError(f"{place} is not usable JSON: {error}.") from None
-
-
-def _entry(value: Any, place: str, path: Path, max_new_tokens: int) -> Entry:
-    if not isinstance(value, dict):
-        raise WorkloadError(f'{place} is {_named(value)}, not a JSON object such as {{"prompt": "..."}}.')
-    body = value["body"] if isinstance(value.get("body"), dict) else {}
-    fields = {**value, **body}
-    turns = _turns(fields, place)
-    kind = next((fields[key] for key in ("kind", "category") if isinstance(fields.get(key), str)), path.stem)
-    limit = next(
-        (fields[key] for key in ("max_new_tokens", "max_tokens") if fields.get(key) is not None), None
-    )
-    if limit is None:
-        limit = max_new_tokens
-    elif isinstance(limit, bool) or not isinstance(limit, int) or not (1 <= limit <= MOST_TOKENS):
-        raise WorkloadError(
-            f"{place} has a token limit of {_named(limit)}; it must be a whole number, 1 to {MOST_TOKENS}."
-        )
-    arrival = next((fields[key] for key in ("arrival", "arrival_time") if fields.get(key) is not None), None)
-    if arrival is not None:
-        number = isinstance(arrival, int | float) and not isinstance(arrival, bool)
-        if not number or not (0 <= arrival < LATEST):
-            raise WorkloadError(
-                f"{place} arrives at {_named(arrival)}; it must be a number of seconds, 0 or more."
-            )
-    prompt = Prompt(kind, turns, path.name, LICENCE, limit, _sampling(fields, place))
-    return Entry(prompt, None if arrival is None else float(arrival))
-
-
-def _sampling(fields: dict[str, Any], place: str) -> Sampling:
-    """What an entry says of its sampling; null is as good as nothing, and vLLM's top_k of -1 means all."""
-    found: dict[str, Any] = {}
-    for name, (whole, allowed, words) in SAMPLING.items():
-        value = fields.get(name)
-        if value is None:
-            continue
-        fits = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
-        if not fits or not allowed(value):
-            raise WorkloadError(f"{place} has a {name} of {_named(value)}; it must be {words}.")
-        found[name] = value
-    if found.get("top_k") == -1:
-        found["top_k"] = 0
-    return Sampling(**found)
-
-
-def _turns(fields: dict[str, Any], place: str) -> Turns:
-    """The conversation up to the user's turn that is to be answered."""
-    shape = next((name for name in SHAPES if fields.get(name) is not None), None)
-    if shape is None:
-        raise WorkloadError(f"{place} has none of the fields {', '.join(SHAPES)}.")
-    value = fields[shape]
-    if shape in ("prompt", "question"):
-        return (("user", _text(value, f"the {shape} of {place}")),)
-    if not isinstance(value, list) or not value:
-        raise WorkloadError(f"the {shape} of {place} are {_named(value)}, not a list with at least one turn.")
-    if shape == "turns":
-        return (("user", _text(value[0], f"the first turn of {place}")),)
-    role_key, text_key = ("role", "content") if shape == "messages" else ("from", "value")
-    turns = []
-    for number, turn in enumerate(value, 1):
-        if not isinstance(turn, dict) or not isinstance(turn.get(role_key), str):
-            raise WorkloadError(
-                f"turn {number} of {place} is not an object with {role_key!r} and {text_key!r}."
-            )
-        role = ROLES.get(turn[role_key], turn[role_key])
-        if role not in ("system", "user", "assistant", "tool"):
-            raise WorkloadError(f"turn {number} of {place} has the unknown role {turn[role_key]!r}.")
-        turns.append((role, _text(turn.get(text_key), f"turn {number} of {place}")))
-    asked = [number for number, (role, _) in enumerate(turns) if role == "user"]
-    if not asked:
-        raise WorkloadError(
-            f"the {shape} of {place} hold no turn of the user, so there is nothing to answer."
-        )
-    if shape == "messages":
-        last = max(number for number, (role, _) in enumerate(turns) if role != "assistant")
-        return tuple(turns[: last + 1])
-    system = [turn for turn in turns[: asked[0]] if turn[0] == "system"]
-    return (*system, turns[asked[0]])
-
-
-def _text(value: Any, place: str) -> str:
-    if isinstance(value, list):  # a message in parts, as the OpenAI interface has them
-        parts = [part.get("text") for part in value if isinstance(part, dict)]
-        texts = [part for part in parts if isinstance(part, str)]
-        value = "".join(texts) if len(texts) == len(value) else value
-    if not isinstance(value, str) or not value.strip():
-        raise WorkloadError(f"{place} is {_named(value)}, where a text that is not empty is needed.")
-    if SPEED_BENCH_PLACEHOLDER in value:
-        raise WorkloadError(
-            f"{place} is a placeholder; fill SPEED-Bench in with its own preparation script first."
-        )
-    try:
-        value.encode("utf-8")
-    except UnicodeEncodeError:
-        raise WorkloadError(f"{place} holds half of a surrogate pair, which no tokenizer takes.") from None
-    return value
-
-
-def _named(value: Any) -> str:
-    """A value as an error message can show it: short, in JSON's spelling."""
-    shown = json.dumps(value)
-    return shown if len(shown) <= 40 else f"{shown[:37]}..."

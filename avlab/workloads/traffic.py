@@ -28,13 +28,19 @@ class Request:
 
 
 class Workload:
-    """A stream of prompts and the pattern in which they arrive."""
+    """A stream of prompts and the pattern in which they arrive. notes: what of a file is not served, as sentences."""
 
     def __init__(
-        self, name: str, stream: Stream, arrivals: Arrivals, max_new_tokens: int | None = None
+        self,
+        name: str,
+        stream: Stream,
+        arrivals: Arrivals,
+        max_new_tokens: int | None = None,
+        notes: Sequence[str] = (),
     ) -> None:
         self.name, self.stream, self.arrivals = name, stream, arrivals
         self.max_new_tokens = max_new_tokens
+        self.notes = notes
         self._count = 0
 
     @property
@@ -79,13 +85,15 @@ def open_workload(
     split: str = "held-out",
     max_new_tokens: int | None = None,
     repeat: bool = False,
+    strict: bool = False,
 ) -> Workload:
     """The workload that `spec` names, arriving as the pattern `arrivals` says.
 
     `known_workloads()` lists the forms of `spec`, `arrivals.PATTERNS` those of `arrivals`. Without a pattern
     a file with arrival times is replayed, and anything else is "closed:16". `split` says which side of the
     built-in prompts is used. `max_new_tokens` replaces the kinds' suggestions, and fills in where a file has
-    no limit of its own. `repeat` starts a file again at its end. Raises WorkloadError.
+    no limit of its own. `repeat` starts a file again at its end. `strict` refuses a file with an entry that cannot be
+    served as it asks. Raises WorkloadError.
     """
     if split not in SPLITS:
         raise WorkloadError(f"there is no split named {split!r}; the known ones are {', '.join(SPLITS)}.")
@@ -96,13 +104,14 @@ def open_workload(
     name, _, argument = spec.strip().partition(":")
     times = None
     if name == "file":
-        entries = files.read_prompts(argument, max_new_tokens or files.DEFAULT_MAX_NEW_TOKENS)
+        found = files.read_prompts(argument, max_new_tokens or files.DEFAULT_MAX_NEW_TOKENS, strict)
+        entries = found.entries
         if all(entry.arrival is not None for entry in entries):
             entries = sorted(entries, key=lambda entry: entry.arrival or 0.0)
             times = [entry.arrival or 0.0 for entry in entries]
         stream: Stream = files.FileStream([entry.prompt for entry in entries], repeat)
         pattern = arrivals or (DEFAULT_ARRIVAL if times is None else "replay")
-        return Workload(spec, stream, open_arrivals(pattern, seed, times))
+        return Workload(spec, stream, open_arrivals(pattern, seed, times), notes=found.notes)
     stream = open_stream(spec, list(kinds()), lambda kind: KindStream(kind, split, seed), seed)
     return Workload(spec, stream, open_arrivals(arrivals or DEFAULT_ARRIVAL, seed), max_new_tokens)
 

@@ -12,7 +12,7 @@ from avlab.engine.engine import Engine, EngineConfig
 from avlab.engine.plan import plan_step
 from avlab.engine.request import Request
 from avlab.engine.target import Target
-from avlab.policies.arm import Arm
+from avlab.policies.arm import Arm, PolicyError
 from avlab.speculation.costs import CostTable
 from avlab.speculation.features import Features, max_log_odds
 from avlab.speculation.regression import Coefficients, RoundStatistics, refit
@@ -288,8 +288,8 @@ def test_a_drafter_without_logits_is_served(models, arm):
         assert sum(r.slots.accepted.sum() for r in reports if r.slots is not None) > 0
 
 
-def test_a_head_that_is_off_leaves_its_place_to_the_online_estimator(models):
-    engine = make_engine(models["target"], "llama", models["llama"], "adaptive:head")
-    assert str(engine.policy.arm) == "adaptive"
+def test_an_arm_of_a_head_that_the_drafter_lacks_is_refused(models):
+    with pytest.raises(PolicyError, match="adaptive:head does not exist for this drafter"):
+        make_engine(models["target"], "llama", models["llama"], "adaptive:head")
     engine = make_engine(models["target"], "block", models["block"], "adaptive:head")
     assert str(engine.policy.arm) == "adaptive:head"

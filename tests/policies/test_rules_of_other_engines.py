@@ -122,9 +122,12 @@ def test_what_is_outside_the_grammar_is_refused(text):
         Arm.parse(text, 7)
 
 
-def test_without_a_head_the_online_estimator_takes_over():
-    assert str(Arm.parse("sglang").served_with(["max_log_odds"])) == "sglang:online"
-    assert str(Arm.parse("tensorrt+gain=0.1").served_with(["max_log_odds"])) == "tensorrt:online+gain=0.1"
+@pytest.mark.parametrize(
+    ("text", "instead"), [("sglang", "sglang:online"), ("tensorrt+gain=0.1", "tensorrt:online")]
+)
+def test_without_a_head_a_rule_that_reads_one_is_refused_and_another_estimator_named(text, instead):
+    with pytest.raises(PolicyError, match=f"has no confidence head: .*such as {instead}"):
+        Arm.parse(text).require_features(["max_log_odds"])
 
 
 def test_the_mean_of_accepted_drafts_moves_the_length():

@@ -138,9 +138,10 @@ def test_one_that_reads_what_does_not_exist_is_refused_at_once(share):
         base.register(type("Moody", (base.Estimator,), {"name": "moody", "reads": ("mood",)}))
 
 
-def test_where_the_drafter_does_not_tell_what_it_reads_the_online_estimator_takes_over():
-    assert str(Arm.parse("adaptive:head+depth").served_with(("max_log_odds",))) == "adaptive+depth"
-    assert str(Arm.parse("adaptive:head").served_with(("max_log_odds", "head_log_odds"))) == "adaptive:head"
+def test_where_the_drafter_does_not_tell_what_it_reads_it_is_refused():
+    with pytest.raises(PolicyError, match=r"has no confidence head: .*such as adaptive\+depth"):
+        Arm.parse("adaptive:head+depth").require_features(("max_log_odds",))
+    Arm.parse("adaptive:head").require_features(("max_log_odds", "head_log_odds"))
 
 
 @pytest.mark.parametrize("name", base.names())

@@ -3,7 +3,6 @@
 import threading
 import time
 from collections import Counter
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -102,7 +101,10 @@ class Asked:
     def __init__(self):
         self.prompts = []
 
-    def encode(self, messages):
+    def reads(self, name):
+        return True
+
+    def encode(self, messages, given=None):
         self.prompts.append(messages[-1]["content"])
         return [1] * 5
 
@@ -160,11 +162,12 @@ def test_an_arm_of_a_head_that_the_drafter_lacks_ends_the_run_with_a_sentence(mo
     made = StandInEngine.policy_for
 
     def without_head(engine, arm):  # as the engine does where its drafter has none
-        return made(engine, replace(arm, source="online") if arm.source == "head" else arm)
+        arm.require_features(["max_log_odds"])
+        return made(engine, arm)
 
     monkeypatch.setattr(StandInEngine, "policy_for", without_head)
     with pytest.raises(
-        ServingError, match="adaptive:head does not exist for this drafter: it has no confidence"
+        ServingError, match="adaptive:head does not exist for this drafter, which has no confidence"
     ):
         conduct(ask=plan(("adaptive:head", "none"), "none"))
 

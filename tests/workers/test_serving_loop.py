@@ -214,7 +214,10 @@ def test_a_prompt_that_does_not_fit_is_refused_with_a_sentence(tmp_path):
     file.write_text('{"prompt": "a"}\n{"prompt": "long"}\n{"prompt": "b"}\n')
 
     class Long(Words):
-        def encode(self, messages):
+        def reads(self, name):
+            return True
+
+        def encode(self, messages, given=None):
             return [1] * (CONTEXT if messages[-1]["content"] == "long" else 2)
 
     wire, server = serve(text=Long(0), workload=f"file:{file}", arrival="closed:1")
@@ -229,7 +232,10 @@ def test_many_refusals_are_a_few_warnings(tmp_path):
     file.write_text('{"prompt": "long"}\n' * 26 + '{"prompt": "b"}\n')
 
     class Long(Words):
-        def encode(self, messages):
+        def reads(self, name):
+            return True
+
+        def encode(self, messages, given=None):
             return [1] * (CONTEXT if messages[-1]["content"] == "long" else 2)
 
     wire, server = serve(text=Long(0), workload=f"file:{file}", arrival="closed:1")
@@ -254,7 +260,10 @@ def test_requests_of_a_file_are_sampled_as_it_says(tmp_path):
 
 def test_a_run_in_which_nothing_fits_is_given_up():
     class Longer(Words):
-        def encode(self, messages):
+        def reads(self, name):
+            return True
+
+        def encode(self, messages, given=None):
             return [1] * CONTEXT
 
     _, server = serve(text=Longer(0))

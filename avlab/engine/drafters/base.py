@@ -92,12 +92,18 @@ def fits_any(folder: Path, target: ModelConfig) -> bool:
     return True
 
 
+def nothing_against(folder: Path, target: Path) -> list[str]:
+    """For kinds that write the target's own tokens."""
+    return []
+
+
 @dataclass(frozen=True, slots=True)
 class DrafterKind:
     """A way to draft; a new one is a module of this package that registers its kind.
 
     title: what `--drafter` names, for sentences. marker: the file by which its folder is known. make: the drafter;
-    raises CheckpointError. fits: whether the drafter of a folder is for this target.
+    raises CheckpointError. fits: whether the drafter of a folder is for this target. against: what a reader must know
+    of a folder's drafter for the target in another folder, as sentences; raises CheckpointError.
     """
 
     name: str
@@ -105,6 +111,7 @@ class DrafterKind:
     marker: str
     make: Callable[[DrafterContext], Drafter]
     fits: Callable[[Path, ModelConfig], bool] = fits_any
+    against: Callable[[Path, Path], list[str]] = nothing_against
 
 
 _kinds: dict[str, DrafterKind] = {}

@@ -12,6 +12,7 @@ from avlab.engine.drafters.base import DrafterContext, DrafterKind, DraftInput, 
 from avlab.engine.drafters.draws import Draws
 from avlab.engine.drafts import Drafts
 from avlab.engine.target import Target
+from avlab.engine.tokenizers_compared import tokenizer_differences
 from avlab.speculation.features import DEFAULT_FEATURES
 
 
@@ -117,4 +118,12 @@ def make(context: DrafterContext) -> LlamaDrafter:
     return LlamaDrafter(context.folder, context.target, context.requests, context.K, context.features)
 
 
-register(DrafterKind("llama", "a small Llama of the target's vocabulary", "config.json", make))
+register(
+    DrafterKind(
+        "llama",
+        "a small Llama of the target's vocabulary",
+        "config.json",
+        make,
+        against=tokenizer_differences,
+    )
+)
