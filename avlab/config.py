@@ -23,7 +23,7 @@ from avlab.engine.fetch import DEFAULT_TARGET
 from avlab.engine.recommended import recommended
 from avlab.field_sentences import sentences
 from avlab.installation import data_folder
-from avlab.policies.arm import Arm, grammar
+from avlab.policies.arm import DEFAULT_ARM, Arm, grammar
 from avlab.speculation.features import DEFAULT_FEATURES, FEATURES, known_features
 from avlab.speculation.sampling import MODELS_OWN, USUAL, Sampling
 from avlab.workloads import DEFAULT_ARRIVAL, Workload, open_arrivals, open_workload
@@ -241,7 +241,7 @@ class RunConfig(SampledTraffic):
     drafter: str = Field(
         "default", min_length=1, description="default, a folder (a block drafter, or a small Llama), or none"
     )
-    policy: str = Field("adaptive", description=grammar())
+    policy: str = Field(DEFAULT_ARM, description=grammar())
     K: int = Field(7, ge=1, le=32, description="draft positions, at most: num_speculative_tokens of vLLM")
     new_request: Literal["one", "running-mean"] = Field(
         "one",

@@ -12,7 +12,7 @@ from avlab.commands.options import Settings, plain_settings, with_settings
 from avlab.config import ConfigError
 from avlab.errors import is_ours
 from avlab.experiments.answers import Objective
-from avlab.experiments.plan import DECIDED, DEFAULT_WASHOUT, ENGINE_BLOCK, Served, make_plan, notes
+from avlab.experiments.plan import ARMS, DECIDED, DEFAULT_WASHOUT, ENGINE_BLOCK, Served, make_plan, notes
 from avlab.experiments.slo import SLO_MEASURES, SloError, parse_slo
 from avlab.experiments.values import to_values
 
@@ -23,9 +23,7 @@ T = TypeVar("T")
 class Comparison:
     """How arms are compared: the options of an A/B beside the settings of its run."""
 
-    arms: Annotated[str, "policies to compare; one named twice is compared with itself"] = (
-        "adaptive,fixed:5,none"
-    )
+    arms: Annotated[str, "policies to compare; one named twice is compared with itself"] = ",".join(ARMS)
     baseline: Annotated[
         str | None, "the arm that ratios are against; else the first fixed length, else none"
     ] = None

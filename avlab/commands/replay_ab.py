@@ -23,6 +23,7 @@ from avlab.config import ConfigError
 from avlab.experiments.replay_ab import AB, compared
 from avlab.experiments.replay_sweep import Case
 from avlab.machines import DEFAULT_MACHINE
+from avlab.policies.arm import DEFAULT_ARM
 from avlab.replay.traces import DEFAULT_TRACE
 
 AB_REPEATS = 20
@@ -31,7 +32,7 @@ AB_REPEATS = 20
 def ab(
     arms: Annotated[
         str, typer.Option("--arms", help="Two policies or more, with commas between.")
-    ] = "adaptive,adaptive+depth,fixed:2,fixed:3,none",
+    ] = f"{DEFAULT_ARM},adaptive,fixed:2,fixed:3,none",
     baseline: Annotated[
         str | None,
         typer.Option("--baseline", help="Else the first fixed length, else none, else the first arm."),

@@ -10,7 +10,7 @@ from avlab.config import ConfigError
 from avlab.experiments.statistics import least_rounds
 from avlab.formats import counted
 from avlab.kinds.base import ServingConfig
-from avlab.policies.arm import PolicyError, arm_of, labels, load_of, unlabelled
+from avlab.policies.arm import DEFAULT_ARM, PolicyError, arm_of, labels, load_of, unlabelled
 from avlab.wire.commands import Experiment
 
 Served = TypeVar("Served", bound=ServingConfig)
@@ -22,7 +22,17 @@ DESIGNS = {
     "seeds. No arm inherits requests, cache or estimates from another. What +depth knows of step costs is the "
     "machine's, and is kept.",
 }
-FRONTIER_ARMS = ("adaptive", "adaptive+depth", "fixed:1", "fixed:3", "fixed:5", "fixed:7", "none")
+ARMS = (DEFAULT_ARM, "adaptive", "fixed:5", "none")  # of an A/B that names none
+FRONTIER_ARMS = (
+    DEFAULT_ARM,
+    "adaptive",
+    "adaptive+depth",
+    "fixed:1",
+    "fixed:3",
+    "fixed:5",
+    "fixed:7",
+    "none",
+)
 FRONTIER_LOADS = (1, 2, 4, 8, 16, 32, 64)
 DECIDED = ("policy", "arrival", "duration", "tokens", "requests")  # settings that a plan decides
 DEFAULT_BLOCKS = {"switchback": "40steps", "isolated": "80steps"}

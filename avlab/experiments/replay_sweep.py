@@ -11,7 +11,7 @@ from avlab.experiments.replay_cells import REPEATS, Cell, serve
 from avlab.experiments.replay_intervals import Ratio, over_best_fixed, rate
 from avlab.experiments.replay_pool import Pool
 from avlab.machines import Machine, machine
-from avlab.policies.arm import Arm, labels, unlabelled
+from avlab.policies.arm import DEFAULT_ARM, Arm, labels, unlabelled
 from avlab.processes import usable_cores
 from avlab.replay.emulation import emulation
 from avlab.replay.trace import Trace, TraceError
@@ -19,7 +19,7 @@ from avlab.replay.traces import trace_named
 
 ARMS = (
     "none", "fixed:1", "fixed:2", "fixed:3", "fixed:4", "fixed:5", "fixed:7",
-    "adaptive", "adaptive+depth", "adaptive:head", "adaptive:head+depth", "adaptive:raw",
+    DEFAULT_ARM, "adaptive", "adaptive+depth", "adaptive:head", "adaptive:head+depth", "adaptive:raw",
 )  # fmt: skip
 LOADS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 Progress = Callable[[int, int], None]

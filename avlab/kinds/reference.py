@@ -6,9 +6,11 @@ from avlab.config import ConfigError, RunConfig
 from avlab.cost_file import CostError, read_samples
 from avlab.engine.fetch import FetchError, target_folder
 from avlab.kinds.base import Kind
+from avlab.policies.arm import DEFAULT_ARM
 from avlab.workloads import WorkloadError
 
 POLICIES = (
+    DEFAULT_ARM,
     "adaptive",
     "adaptive+explore=0.02",
     "adaptive+depth",

@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 from avlab.config import Traffic
 from avlab.kinds.base import Kind
 from avlab.machines import DEFAULT_MACHINE, Machine, machine
-from avlab.policies.arm import Arm, grammar
+from avlab.policies.arm import DEFAULT_ARM, Arm, grammar
 from avlab.replay.about import About
 from avlab.replay.emulation import emulation
 from avlab.replay.server import MOST_REQUESTS
@@ -24,6 +24,7 @@ PACES = {
 }  # this machine's seconds are so many of the emulated one's; None: no waiting
 SLOWEST, FASTEST = 0.001, 1000.0
 POLICIES = (
+    DEFAULT_ARM,
     "adaptive",
     "adaptive+explore=0.02",
     "adaptive+depth",
@@ -64,7 +65,7 @@ class ReplayConfig(Traffic):
         "machine",
         description="machine (moves as that machine would), fast (as fast as it computes), or a factor as 10",
     )
-    policy: str = Field("adaptive", description=grammar())
+    policy: str = Field(DEFAULT_ARM, description=grammar())
     new_request: Literal["one", "running-mean"] = Field(
         "one",
         description="what a new request's earlier estimate counts as: one (vLLM's rule), or running-mean",

@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from avlab.policies.base import Policy, PolicyContext
 
 
+# of a run that names none: at or above the best fixed length at every load, machine and sampling replayed, to the
+# accuracy of the figures in docs/policies.md
+DEFAULT_ARM = "adaptive:converged+depth+stop"
+
+
 class PolicyError(ValueError):
     """A policy that does not exist or cannot be served. The message is one sentence."""
 

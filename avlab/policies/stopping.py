@@ -16,14 +16,15 @@ from avlab.speculation.stopping import Plan, Prices, plan, prices, stop
 ROWS = 128  # recent drafts that a plan looks at, at the least; chosen on the shipped traces, as is the next
 EVERY = 8  # steps that a plan holds while the load stays the same
 FIRST_WAIT, LONGEST_WAIT = 8, 512  # steps without a draft before one is tried all the same; each wait doubles
+LABELS = 16  # first slots that a try verifies at least, where there are as many; chosen here
 
 
 class StoppingVerification(AdaptiveVerification):
     """Plans depth, rate and survivals now and then; settles how many drafts to verify when they are there.
 
     With `+depth` the depth is planned, else it is K. What no recent draft tells counts as the running mean. While the
-    plan is not to draft, a draft is tried all the same after 8, 16, 32, ... 512 steps, and the first slot of every
-    request verified: without labels an estimator that is too pessimistic would stay so for ever.
+    plan is not to draft, a draft is tried all the same after 8, 16, 32, ... 512 steps, and the first slots of some
+    requests verified: without labels an estimator that is too pessimistic would stay so for ever.
     """
 
     def __init__(self, arm: Adaptive, context: PolicyContext):
@@ -49,7 +50,7 @@ class StoppingVerification(AdaptiveVerification):
         if self.plan is None or self.steps % EVERY == 0 or size != self.planned_for:
             self.plan, self.planned_for = self._planned(*size), size
         self.steps += 1
-        self.trying = self._tries()
+        self.trying = self._tries(prompts=offer.other_tokens > offer.requests)
         if self.trying:
             self.plan, self.planned_for = self._planned(*size, shallowest=1), (0, 0)
         depth = self.plan.depth
@@ -58,15 +59,20 @@ class StoppingVerification(AdaptiveVerification):
         explored = np.full(len(offer.coins), all_of_it)
         return Decision(self.K if all_of_it else depth, depth, budget, explored)
 
-    def _tries(self) -> bool:
-        """Whether this step drafts although the plan says not to; by a schedule that knows no draft."""
+    def _tries(self, prompts: bool) -> bool:
+        """Whether this step drafts although the plan says not to; by a schedule that knows no draft.
+
+        prompts: whether the step computes any. Drafts beside them bring labels too, so waiting begins anew; but it is
+        as long as before, since they may pay where others do not. A try beside prompts costs most: it is put off.
+        """
         assert self.plan is not None  # `decide` made one
         if self.plan.depth:
             if not self.trying:
-                self.waited, self.wait = 0, FIRST_WAIT
+                self.waited = 0
+                self.wait = self.wait if prompts else FIRST_WAIT
             return False
         self.waited += 1
-        if self.waited < self.wait:
+        if self.waited < self.wait * (1 + prompts):
             return False
         self.waited, self.wait = 0, min(2 * self.wait, LONGEST_WAIT)
         return True
@@ -105,7 +111,8 @@ class StoppingVerification(AdaptiveVerification):
                 ranked = best_slots(slots, best[budget - 1], budget)
                 tokens += float(np.add.reduce(best[:budget]))
             if self.trying:
-                ranked = np.maximum(ranked, np.minimum(scheduled, 1))
+                some = (self.steps + np.arange(min(LABELS, len(ranked)))) % len(ranked)
+                ranked[some] = np.maximum(ranked[some], np.minimum(scheduled[some], 1))
         plain = offer.other_tokens + int(np.add.reduce(ranked))
         milliseconds = self.deciding.step(offer.requests, decision.depth, plain)
         if not (self.arm.explore and decision.explored.any()):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import streamlit as st
 
 from avlab.config import ConfigError, RunConfig
-from avlab.experiments.plan import DECIDED, DEFAULT_BLOCKS, DESIGNS, MOST_ROUNDS, make_plan, notes
+from avlab.experiments.plan import ARMS, DECIDED, DEFAULT_BLOCKS, DESIGNS, MOST_ROUNDS, make_plan, notes
 from avlab.policies.arm import PolicyError, arm_of, labels, unlabelled
 from avlab.store import queries
 from avlab.ui import host, settings, shown
@@ -46,9 +46,9 @@ def form() -> None:
 
 def _arms(fields: Fields) -> tuple[list[str], str | None, int, int]:
     """What is compared: arms, baseline, requests under way, rounds."""
-    known = list(dict.fromkeys(["adaptive", "fixed:5", "none", *settings.SUGGESTED["policy"]]))
+    known = list(dict.fromkeys([*ARMS, *settings.SUGGESTED["policy"]]))
     arms = st.multiselect(
-        "Arms", known, default=["adaptive", "fixed:5", "none"], key="ab-arms", accept_new_options=True,
+        "Arms", known, default=list(ARMS), key="ab-arms", accept_new_options=True,
         help="Policies to compare. Type others, such as fixed:1 or verify:3.",
     )  # fmt: skip
     fields.arms(st, arms, draft_positions())

@@ -8,6 +8,7 @@ from avlab.experiments.plan import baseline_of
 from avlab.experiments.replay_ab import compared
 from avlab.experiments.replay_sweep import Case
 from avlab.figures import replay
+from avlab.policies.arm import DEFAULT_ARM
 from avlab.ui import experiment_columns, replay_setup, replays
 from avlab.ui.ab_setup import MOST_REQUESTS
 from avlab.ui.chart import chart
@@ -15,7 +16,7 @@ from avlab.ui.refusals import refusals
 from avlab.ui.settings import SUGGESTED
 from avlab.ui.typed import Fields
 
-ARMS = ("adaptive", "adaptive+depth", "fixed:2", "fixed:3", "none")
+ARMS = (DEFAULT_ARM, "adaptive", "adaptive+depth", "fixed:2", "fixed:3", "none")
 
 
 def draw() -> None:

@@ -16,6 +16,7 @@ from avlab.experiments.replay_plan import choices, sentence
 from avlab.experiments.replay_sweep import Case
 from avlab.experiments.words import requests
 from avlab.figures import replay
+from avlab.policies.arm import DEFAULT_ARM
 from avlab.store import queries
 from avlab.ui import experiment_columns, host, replay_setup, replays
 from avlab.ui.ab_setup import MOST_REQUESTS
@@ -24,7 +25,17 @@ from avlab.ui.refusals import refusals
 from avlab.ui.settings import SUGGESTED
 from avlab.ui.typed import Fields
 
-ARMS = ("none", "fixed:1", "fixed:2", "fixed:3", "fixed:5", "fixed:7", "adaptive", "adaptive+depth")
+ARMS = (
+    "none",
+    "fixed:1",
+    "fixed:2",
+    "fixed:3",
+    "fixed:5",
+    "fixed:7",
+    "adaptive",
+    "adaptive+depth",
+    DEFAULT_ARM,
+)
 LOADS = ("1", "4", "16", "64", "128", "256")
 NOTHING = "nothing"
 

@@ -8,12 +8,13 @@ import pytest
 from pydantic import ValidationError
 
 from avlab.config import ConfigError, RunConfig
+from avlab.policies.arm import DEFAULT_ARM
 
 
 def test_defaults_are_a_run():
     config = RunConfig.make()
     assert (config.policy, config.K, config.arrival_pattern, config.temperature) == (
-        "adaptive",
+        DEFAULT_ARM,
         7,
         "closed:16",
         0.6,

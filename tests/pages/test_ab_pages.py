@@ -193,7 +193,7 @@ def test_arms_and_loads_are_looked_at_where_they_are_typed(tmp_path):
         assert "none#2 is none again (fixed:0 is none): comparing an arm" in said(app)
         app = page("frontier")
         app.multiselect(key="frontier-loads").set_value(["4", "24", "1"]).run()
-        assert "21 cells, each served 3 times" in said(app)
+        assert "24 cells, each served 3 times" in said(app)
         app.multiselect(key="frontier-loads").set_value(["4", "0"]).run()
         assert "A load is '0': give a whole number from 1 to 4,096." in said(app).replace("\\", "")
         app = press(app, "Start the frontier")

@@ -10,7 +10,7 @@ from avlab.bias.exact import Pair, Rule, output_distribution, target_law, total_
 from avlab.policies import stopping
 from avlab.policies.arm import Arm
 from avlab.policies.base import PolicyContext, make_policy
-from avlab.policies.stopping import EVERY, FIRST_WAIT, ROWS
+from avlab.policies.stopping import EVERY, FIRST_WAIT, LABELS, ROWS
 from avlab.policies.wrappers import Frozen
 from avlab.speculation.allocation import allocate, best_slots, in_order
 from avlab.speculation.budget import choose_depth_and_budget
@@ -219,6 +219,32 @@ def test_a_plan_that_drafts_again_begins_to_wait_anew():
     for _ in range(80):
         policy.decide(offer(4, 2, [[0.99, 0.99]] * 4))
     assert policy.plan.depth and policy.wait == FIRST_WAIT
+
+
+def test_beside_prompts_a_try_is_put_off_and_a_draft_that_pays_there_shortens_no_wait():
+    """Seen at 256 requests, where only drafts beside prompts paid: a draft was tried every eight steps for nothing."""
+    policy = make_policy(Arm.parse("adaptive:raw+depth+stop"), PolicyContext(2, COSTS))
+    policy.plan, policy.wait = Plan(0, 1.0, np.zeros(0)), 8
+    assert [policy._tries(prompts=True) for _ in range(16)] == [False] * 15 + [True]
+    assert policy.wait == 16
+    policy.plan = Plan(2, 1.0, np.zeros(4))
+    assert not policy._tries(prompts=True) and policy.wait == 16 and policy.waited == 0
+    assert not policy._tries(prompts=False) and policy.wait == FIRST_WAIT
+
+
+def test_a_try_verifies_no_more_first_slots_than_labels_are_wanted():
+    costs = CostTable(np.array([[0.0, 0.5, 1.0]] * 41), 1 + 0.2 * np.arange(200.0))
+    policy = make_policy(Arm.parse("adaptive:raw+depth+stop"), PolicyContext(2, costs))
+    for _ in range(80):
+        policy.decide(offer(40, 2, [[0.05, 0.05]] * 40))
+    met = np.zeros(40, dtype=int)
+    for _ in range(3000):
+        decision = policy.decide(offer(40, 2))
+        if decision.depth:
+            admitted = policy.admit(decision, Estimates.of(np.full((40, 2), -3.0)), offer(40, 2)).admitted
+            met += admitted
+            assert admitted.sum() == LABELS
+    assert (met > 0).sum() > LABELS  # others in turn
 
 
 def test_exploration_verifies_everything_and_says_what_it_cost():

@@ -11,6 +11,7 @@ from serving_loop import Wire, until
 from avlab.config import ConfigError
 from avlab.kinds.registry import make_config
 from avlab.kinds.replay import ReplayConfig
+from avlab.policies.arm import DEFAULT_ARM
 from avlab.wire import commands, frames
 
 
@@ -21,7 +22,7 @@ def trace(tmp_path_factory):
 
 def test_a_lab_records_a_replay_and_shows_it(tmp_path, trace):
     _, show = replayed(tmp_path / "lab.duckdb", trace, duration=3.0)
-    assert (show["kind"], show["state"], show["policy"]) == ("replay", "finished", "adaptive")
+    assert (show["kind"], show["state"], show["policy"]) == ("replay", "finished", DEFAULT_ARM)
     assert show["duration_s"] == pytest.approx(3.0, abs=0.1) and show["steps"] > 100
     assert show["ledger_ms"]["report"] == show["ledger_ms"]["idle"] == 0
     assert show["tokens_per_s"] == pytest.approx(show["tokens"] / show["duration_s"], rel=0.05)
@@ -128,5 +129,9 @@ def test_a_run_says_what_of_it_is_emulated(trace):
     assert hello.machine["emulated"].startswith(
         "emulated: B300 × 4, DeepSeek-V4-Flash's costs, made up's text at"
     )
-    assert (hello.config["temperature"], hello.config["policy"], hello.target) == (1.0, "adaptive", "made up")
+    assert (hello.config["temperature"], hello.config["policy"], hello.target) == (
+        1.0,
+        DEFAULT_ARM,
+        "made up",
+    )
     assert any("times on average" in event.text for event in wire.of(frames.Event))
