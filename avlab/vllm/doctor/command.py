@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from avlab.vllm import SERVED
 from avlab.vllm.doctor import examine
+from avlab.vllm.doctor.arguments import arguments
 from avlab.vllm.doctor.findings import Finding, Machine, Traffic, ordered
 from avlab.vllm.doctor.look import checkpoint_of, installed_version, resolved
 from avlab.vllm.serve_line import ServeLine
@@ -28,7 +29,7 @@ def examine_line(
     if weights_gib is not None:
         checkpoint = replace(checkpoint, weights_gib=weights_gib)
     settings = from_line(taken, version or installed_version() or SERVED)
-    found = examine(settings, machine, checkpoint, traffic)
+    found = examine(settings, machine, checkpoint, traffic) + arguments(line, settings.version)
     if told:
         source = "vllm/transformers_utils/config.py, maybe_override_with_speculators"
         found.append(Finding("model", "passes", told, source=source))

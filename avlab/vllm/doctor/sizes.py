@@ -15,7 +15,7 @@ def block_size(settings: Settings, checkpoint: Checkpoint, machine: Machine) -> 
     name, source, length = "draft length", "vllm/config/speculative.py", settings.K
     if settings.method is None:
         return Finding(name, "passes", "Nothing drafts.", source=source)
-    needs_K = settings.method in ("draft_model", "eagle", "eagle3", "dflash")
+    needs_K = settings.method in ("draft_model", "eagle", "eagle3", "dflash", "ngram", "ngram_gpu")
     if length is None and needs_K and "speculator" not in (settings.draft_model or "").lower():
         reason = f"K is not said, and the method {settings.method} has no K of its own."
         return Finding(name, "refuses", reason, '"num_speculative_tokens": K.', source)

@@ -1,0 +1,123 @@
+"""The doctor's verdicts against vLLM's own code: its selector, builders and adaptive manager, from its unpacked wheel.
+
+`make test-doctor` fetches the wheel and runs this. Every kind of layer of every model that ships, on every generation
+of GPU, under flags; and each verdict equals vLLM's, or says that it does not know.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from avlab.installation import PROJECT
+from avlab.vllm.doctor.facts import known, names
+from avlab.vllm.doctor.layers import Layer, layers_of
+from avlab.vllm.doctor.machines import KNOWN
+from avlab.vllm.doctor.selection import choose
+from avlab.vllm.settings import Settings
+
+FOLDER = PROJECT / ".venv-doctor"
+WHEEL = Path(os.environ.get("AVLAB_VLLM_WHEEL", FOLDER / "wheel"))
+PYTHON = os.environ.get("AVLAB_DOCTOR_PYTHON", str(FOLDER / "bin" / "python"))
+SCRIPTS = PROJECT / "tests" / "support"
+pytestmark = [
+    pytest.mark.vllm,
+    pytest.mark.skipif(
+        not (WHEEL / "vllm").exists(), reason="make test-doctor unpacks vLLM's wheel, and runs this"
+    ),
+]
+PLAIN = Settings("m", (0, 33, 0), method="eagle3", K=7, adaptive=True)
+VARIANTS = {
+    "plain": {},
+    "fp8 cache": {"cache": "fp8"},
+    "tensor 2": {"tensor": 2},
+    "tensor 8": {"tensor": 8},
+    "blocks of 16": {"block_size": 16},
+    "blocks of 64": {"block_size": 64},
+    "blocks of 128, fp8": {"block_size": 128, "cache": "fp8"},
+    "FLASH_ATTN": {"backend": "FLASH_ATTN"},
+    "TRITON_ATTN": {"backend": "TRITON_ATTN"},
+    "FLASHINFER": {"backend": "FLASHINFER"},
+    "FLEX_ATTENTION": {"backend": "FLEX_ATTENTION"},
+    "FLASHINFER_MLA": {"backend": "FLASHINFER_MLA"},
+    "TRITON_MLA": {"backend": "TRITON_MLA"},
+    "CUTLASS_MLA": {"backend": "CUTLASS_MLA"},
+    "FLASHMLA": {"backend": "FLASHMLA"},
+    "FLASHINFER_MLA_SPARSE": {"backend": "FLASHINFER_MLA_SPARSE"},
+    "FLASHMLA_SPARSE": {"backend": "FLASHMLA_SPARSE"},
+    "FlashAttention 2": {"flash_attention": 2},
+    "without TRT-LLM": {"trtllm": False},
+    "ReplaySSM": {"replay_ssm": True},
+    "KV connector": {"connector": True},
+}
+ASKED = ("tensor", "K", "backend", "flash_attention", "trtllm", "block_size", "cache", "replay_ssm", "connector",
+         "decode_context")  # fmt: skip
+GPUS = ("a100", "l40s", "h100", "b200", "b300", "rtx-5090", "gb10")
+
+
+def layers() -> dict[str, Layer]:
+    """Each kind of layer once, by the first model that has it."""
+    found: dict[Layer, str] = {}
+    for name in names():
+        for layer in layers_of(known(name).config) or ():
+            if layer.kind != "own":
+                found.setdefault(layer, name)
+    return {f"{name} {layer.kind} {layer.head_size}": layer for layer, name in found.items()}
+
+
+def cells() -> list[tuple[str, Layer, Settings]]:
+    """What is asked of every GPU: layers under the variants that can concern them."""
+    made = []
+    for name, layer in layers().items():
+        for variant, changes in VARIANTS.items():
+            settings = replace(PLAIN, **changes)
+            if layer.kind not in ("standard", "latent") and variant not in ("plain", "ReplaySSM"):
+                continue
+            if layer.heads and layer.heads % settings.tensor:
+                continue
+            made.append((f"{name}, {variant}", layer, settings))
+    return made
+
+
+def ask(script: str, order: dict) -> list:
+    """What a script beside this answers in the doctor's environment."""
+    done = subprocess.run(
+        [PYTHON, str(SCRIPTS / script)], input=json.dumps(order), capture_output=True, text=True, timeout=900,
+        env=os.environ | {"AVLAB_VLLM_WHEEL": str(WHEEL), "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def same(ours: str, theirs: str) -> bool:
+    """MAMBA2's class calls itself MAMBA2_ATTN; FlashAttention 4's sparse backend falls to its parent without CuTe."""
+    parent = ours == "FLASH_ATTN_MLA_SPARSE_FA4" and theirs == "FLASHINFER_MLA_SPARSE"
+    return parent or theirs.removesuffix("_ATTN") == ours.removesuffix("_ATTN")
+
+
+@pytest.mark.parametrize(
+    "flash", [None, 2]
+)  # vLLM decides its graphs when the module is loaded: a process each
+@pytest.mark.parametrize("gpu", GPUS)
+def test_every_verdict_on_attention_is_vllms(gpu, flash):
+    machine, asked = KNOWN[gpu], [each for each in cells() if each[2].flash_attention == flash]
+    order = [
+        {"layer": asdict(layer), "settings": {key: asdict(settings)[key] for key in ASKED}}
+        for _, layer, settings in asked
+    ]
+    theirs = ask("vllm_selects.py", {"vendor": "nvidia", "capability": machine.capability, "cells": order})
+    wrong, unknown = [], 0
+    for (name, layer, settings), answer in zip(asked, theirs, strict=True):
+        ours = choose(layer, settings, machine)
+        unknown += ours.able is None
+        if ours.able is not None and ours.able is not answer["able"]:
+            wrong.append(f"{name}: ours {ours}, vLLM's {answer}")
+        elif ours.backend and answer["backend"] and not same(ours.backend, answer["backend"]):
+            wrong.append(f"{name}: ours takes {ours.backend}, vLLM {answer['backend']}")
+    print(f"{gpu}: {len(asked)} cells, {unknown} not known, {len(wrong)} wrong", file=sys.stderr)
+    assert not wrong, "\n".join(wrong[:40])
+    assert len(asked) >= (200 if flash is None else 20) and unknown == 0
