@@ -16,6 +16,14 @@ def new_run_id(wall: float | None = None) -> str:
     return str(uuid.UUID(int=milliseconds << 80 | 0x7 << 76 | high << 64 | 0b10 << 62 | low))
 
 
+def next_run_id(newest: str | None) -> str:
+    """As `new_run_id`, behind the newest run that is known, though the clock may have been set back since."""
+    wall = time.time()
+    return new_run_id(
+        wall if newest is None else max(wall, started_at(newest) + 0.0015)
+    )  # the next millisecond
+
+
 def started_at(run: str) -> float:
     """Seconds since the epoch written into a UUIDv7."""
     return (uuid.UUID(run).int >> 80) / 1000.0

@@ -17,7 +17,7 @@ from avlab.store.experiments import (
     user_times,
 )
 from avlab.store.playground import generation_steps, generations
-from avlab.store.runs import block_list, blocks, describe, find_run, run_list, runs
+from avlab.store.runs import block_list, blocks, describe, find_run, newest_run, run_list, runs
 from avlab.store.step_costs import step_costs
 from avlab.store.summary import calibration_sums, interactivity, measures, position_totals, run_summary
 from avlab.store.traces import (
@@ -68,6 +68,7 @@ __all__ = [
     "last_step",
     "last_stored_step",
     "measures",
+    "newest_run",
     "position_totals",
     "positions_since",
     "refits_since",

@@ -67,6 +67,12 @@ def find_run(con: duckdb.DuckDBPyConnection, text: str) -> str:
     raise UnknownRun(f"No run answers to {text!r} among the {len(known)} here: `avlab runs` lists them.")
 
 
+def newest_run(con: duckdb.DuckDBPyConnection) -> str | None:
+    """The id of the last run, deleted ones included; None where there is none."""
+    ((run,),) = con.execute("SELECT max(run)::VARCHAR FROM runs").fetchall()
+    return None if run is None else str(run)
+
+
 def runs(con: duckdb.DuckDBPyConnection, deleted: bool = False) -> list[dict]:
     """All runs, newest first: run_id, state ("running", "finished", "stopped", "failed", "cut short"), reason, started
     (seconds since the epoch), duration_s, kind, policy, workload, arrival, target, drafter, emulated (what is, in

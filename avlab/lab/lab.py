@@ -33,7 +33,7 @@ from avlab.store import queries
 from avlab.store.database import Database, owner_of
 from avlab.store.errors import DatabaseHeld, StoreError
 from avlab.store.export import export_run
-from avlab.store.ids import new_run_id
+from avlab.store.ids import next_run_id
 from avlab.store.recorder import Recorder
 from avlab.wire import commands, frames
 
@@ -94,7 +94,8 @@ class Lab:
             msgspec.convert(experiment, commands.Experiment) if isinstance(experiment, dict) else experiment
         )
         checked = make_config(config, kind) if isinstance(config, dict) else config
-        run, tally = new_run_id(), Tally()
+        with self.database.cursor() as con:
+            run, tally = next_run_id(queries.newest_run(con)), Tally()
         with self._turn:  # where the start is refused, what is known of the run before stays
             self.supervisor.start(
                 checked.changed(database=str(self.database.path)),

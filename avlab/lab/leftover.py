@@ -55,10 +55,14 @@ class Trace:
             return None
 
     def process(self) -> psutil.Process | None:
-        """The process if it is still the one that was written down."""
+        """The process if it is still the one that was written down: by its run, or by when it began.
+
+        The run is in its environment whatever happens to the clock, on which the time depends.
+        """
         try:
             process = psutil.Process(self.pid)
-            same = abs(process.create_time() - self.created) < SAME_PROCESS_SECONDS
+            begun = abs(process.create_time() - self.created) < SAME_PROCESS_SECONDS
+            same = begun or _serves(process, self.run)
             return process if same and process.status() != psutil.STATUS_ZOMBIE else None
         except psutil.Error:
             return None

@@ -20,6 +20,7 @@ from avlab.kinds.base import Config
 from avlab.kinds.registry import command_of
 from avlab.lab.inbox import Inbox, Recorder
 from avlab.lab.leftover import Trace, recover
+from avlab.liveness import Silence, wait
 from avlab.processes import RUN_VARIABLE, end_tree, members, sweep, tail, worker_environment
 from avlab.wire import commands, frames
 from avlab.wire.sockets import endpoint, private_folder
@@ -27,7 +28,7 @@ from avlab.workers.entry import COULD_NOT_START
 
 LATE_SECONDS = 3.0  # without a frame, after which a worker is shown as late
 SHOWN_LINES = 15  # of its log, where it failed
-DEAD_SECONDS = 30.0  # and after which it is ended: three times what it allows its lab
+DEAD_SECONDS = 30.0  # and after which it is ended, where it ran meanwhile: three times what it allows its lab
 STOP_SECONDS = 15.0  # a step, the farewell and its commit
 REFUSED_SECONDS = 3.0  # for the last frames of a run that cannot be recorded: the disk may get room
 MEMORY = (
@@ -220,7 +221,7 @@ class _Worker:
     def stop(self, timeout: float, drain: bool) -> None:
         if not self.ended.is_set():
             self.ask_to_stop(drain)
-            if not self.ended.wait(timeout):
+            if not wait(self.ended, timeout):
                 self._ending = self._ending or "The worker did not stop when asked and was ended."
                 end_tree(self._process.pid)
                 self.ended.wait(10)
@@ -274,6 +275,7 @@ class _Worker:
     def _attend(self) -> None:
         """Wait for the process to end; end it when it is silent, or when nothing of it can be recorded."""
         looked = refused = 0.0
+        silence, heard = Silence(self._process.pid), self.inbox.heard
         while True:
             try:
                 self._process.wait(0.2)
@@ -282,7 +284,10 @@ class _Worker:
                 now = time.monotonic()
             if now - looked > 2:  # children are swept also when their parent went without a word
                 looked, self._others = now, members(self._process.pid)
-            if self.inbox.silent_seconds > DEAD_SECONDS:
+            if heard != self.inbox.heard:
+                heard = self.inbox.heard
+                silence.heard()
+            if silence.look() > DEAD_SECONDS and heard is not None:
                 self._ending = f"The worker did not answer for {DEAD_SECONDS:g} s and was ended."
                 end_tree(self._process.pid, grace=0.5)
             if self._error:

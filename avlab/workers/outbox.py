@@ -15,11 +15,13 @@ from collections.abc import Callable
 import psutil
 import zmq
 
+from avlab.liveness import Awake, Silence
 from avlab.processes import end_children
 from avlab.wire import codec, commands, frames
 from avlab.wire.sockets import Bell, open_socket
 
-CONTACT_SECONDS = 10.0  # a worker that hears nothing from its lab for so long stops itself
+CONTACT_SECONDS = 10.0  # a worker that hears nothing from its lab for so long, while both run, stops itself
+STANDSTILL_SECONDS = 3.0  # of this process that a reader is told of
 STUCK_SECONDS = 5.0  # and if it has not stopped so much later, because a step hangs, it ends at once
 HEARTBEAT_SECONDS = 1.0
 DRAFTS_BYTES = 64 << 20  # unacknowledged bytes above which raw slots are dropped; some 2 M slots, chosen here
@@ -43,12 +45,12 @@ class Outbox:
         clock: Callable[[], float] = time.monotonic,
         lab: int | None = None,
         guard: bool = False,
-        contact_seconds: float = CONTACT_SECONDS,
+        contact_seconds: float | None = None,
         drafts_bytes: int = DRAFTS_BYTES,
     ):
         self.run, self.lost, self.drafts_dropped, self.greeted = run, "", 0, False
         self._address, self._status, self._clock, self._lab, self._guard = address, status, clock, lab, guard
-        self._contact_seconds, self._drafts_bytes = contact_seconds, drafts_bytes
+        self._contact_seconds, self._drafts_bytes = contact_seconds or CONTACT_SECONDS, drafts_bytes
         self._new: deque[frames.Frame] = deque()  # put, not yet numbered
         self._held: deque[tuple[int, bytes]] = deque()  # numbered, not yet acknowledged; numbers without gaps
         self._held_bytes = 0
@@ -57,10 +59,13 @@ class Outbox:
         self._commands: deque[commands.Command] = deque()
         self.stop_came = threading.Event()
         self._arrived = threading.Event()
-        self._heard = self._beat = time.monotonic()
+        self._beat = time.monotonic()
+        self._awake, self._silence = Awake(), Silence(lab)
+        self._worked = time.process_time()
         self._said = status()[0]  # the state that the last heartbeat carried
         self._lost_at: float | None = None
-        self._deadline: float | None = None
+        self._deadline: float | None = None  # once it closes: seconds of the lab's silence
+        self._patience = Silence(lab)
         self._process = psutil.Process()
         self._order, self._farewell = threading.Lock(), False
         self._bell = Bell()
@@ -104,9 +109,10 @@ class Outbox:
         """Sleep, but not past the next command or the loss of the lab."""
         self._arrived.wait(seconds)
 
-    def close(self, timeout: float = CONTACT_SECONDS) -> bool:
-        """Send what is left, wait up to `timeout` seconds for its acknowledgement; whether that came."""
-        self._deadline = time.monotonic() + timeout
+    def close(self, timeout: float | None = None) -> bool:
+        """Send what is left, wait for its acknowledgement up to `timeout` seconds of the lab's silence; whether that came."""
+        self._patience = Silence(self._lab)  # a lab that stands still meanwhile takes the last frames later
+        self._deadline = CONTACT_SECONDS if timeout is None else timeout
         self._bell.ring()
         self._thread.join()
         self._context.term()
@@ -135,6 +141,7 @@ class Outbox:
             blocked = self._next < self._number
             poller.register(wire, zmq.POLLIN | (zmq.POLLOUT if blocked else 0))
             poller.poll(100 if self._deadline else int(1000 * HEARTBEAT_SECONDS / 2))
+            self._look_at_ourselves()
             self._bell.drain()
             self._receive(wire)
             self._watch(wire)
@@ -145,7 +152,7 @@ class Outbox:
         if self._deadline is None:
             return False
         empty = not self._new and not self._held
-        return empty or bool(self.lost) or time.monotonic() > self._deadline
+        return empty or bool(self.lost) or self._patience.look() > self._deadline
 
     def _receive(self, wire: zmq.Socket) -> None:
         while True:
@@ -157,7 +164,7 @@ class Outbox:
                 if self.greeted:
                     self.put(frames.Event("warning", "message", str(error), self._clock(), self._status()[1]))
                 continue
-            self._heard = time.monotonic()
+            self._silence.heard()
             if isinstance(command, commands.Acknowledge):
                 while self._held and self._held[0][0] <= command.sequence:
                     self._held_bytes -= len(self._held.popleft()[1])
@@ -170,6 +177,23 @@ class Outbox:
                     self.stop_came.set()
                 self._commands.append(command)
                 self._arrived.set()
+
+    def _look_at_ourselves(self) -> None:
+        """Notice that this process stood still, and say so: what was measured beside it is slow for no other reason."""
+        self._awake.read()
+        before, self._worked = self._worked, time.process_time()
+        still = self._awake.gap - (self._worked - before)
+        if still > STANDSTILL_SECONDS and self.greeted and self._deadline is None:
+            self.put(
+                frames.Event(
+                    "warning",
+                    "standstill",
+                    f"The worker stood still for {still:.0f} s (stopped, frozen, or its machine asleep), and went on: "
+                    "what was measured then is slow.",
+                    self._clock(),
+                    self._status()[1],
+                )
+            )
 
     def _watch(self, wire: zmq.Socket) -> None:
         """Beat once a second and when the state changes; notice a lab that is gone, or that takes frames no more."""
@@ -192,14 +216,18 @@ class Outbox:
         if not self.lost:
             if self._lab is not None and os.getppid() != self._lab:
                 self.lost = "The lab ended, so its worker did."
-            elif now - self._heard > self._contact_seconds:
+            elif self._silence.look() > self._contact_seconds:
                 self.lost = f"The lab did not answer for {self._contact_seconds:g} s, so its worker stopped."
             elif self._held_bytes > MOST_BYTES:
                 self.lost = "The lab stored nothing for so long that its worker stopped."
             if self.lost:
-                self._lost_at = now
+                self._lost_at = self._awake.seconds
                 self._arrived.set()
-        elif self._guard and self._deadline is None and now - (self._lost_at or now) > STUCK_SECONDS:
+        elif (
+            self._guard
+            and self._deadline is None
+            and self._awake.seconds - (self._lost_at or 0.0) > STUCK_SECONDS
+        ):
             end_children()
             os._exit(3)
 

@@ -227,13 +227,24 @@ def test_a_worker_that_does_not_listen_is_ended(lab):
 
 @pytest.mark.slow
 def test_a_worker_that_hangs_is_noticed_and_ended(lab, monkeypatch):
-    run = begin(lab, "sleepy")
-    until(lambda: steps_seen(lab) > 0)  # it sleeps after a few
+    run = begin(lab, "hung")
+    until(lambda: steps_seen(lab) > 0)  # it hangs after a few
     monkeypatch.setattr(module, "LATE_SECONDS", 0.5)
     until(lambda: lab.status().late > 0.5)
     monkeypatch.setattr(module, "DEAD_SECONDS", 2.0)
     assert lab.wait(60)
     assert "did not answer" in lab.status().error and summary(lab, run)["state"] == "cut short"
+
+
+def test_a_worker_that_is_stopped_is_late_and_can_be_stopped_for_good(lab, monkeypatch):
+    run = begin(lab, "sleepy")
+    until(lambda: steps_seen(lab) > 0)  # it sleeps after a few
+    monkeypatch.setattr(module, "LATE_SECONDS", 0.5)
+    monkeypatch.setattr(module, "DEAD_SECONDS", 0.5)
+    until(lambda: lab.status().late > 1.5)
+    assert lab.status().alive
+    status = lab.stop(timeout=0.5)
+    assert "did not stop when asked" in status.error and summary(lab, run)["state"] == "cut short"
 
 
 def test_a_worker_that_cannot_start_says_why(lab):

@@ -1,6 +1,7 @@
 """A worker without a model that speaks the real messages over the real link; `target` says how it ends."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -48,6 +49,8 @@ def serve(order: Order) -> str:
             return "stopped"
         if mood == "sleepy" and order.step == 3:
             os.kill(os.getpid(), signal.SIGSTOP)
+        if mood == "hung" and order.step == 3:
+            re.match("(a+)+$", "a" * 64 + "b")  # works for ever, and lets no other thread run
         if mood == "failing" and order.step == 3:
             raise WorkerError("The engine failed: a fault in step 3.")
         time.sleep(0.02)
