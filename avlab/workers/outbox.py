@@ -110,7 +110,7 @@ class Outbox:
         self._arrived.wait(seconds)
 
     def close(self, timeout: float | None = None) -> bool:
-        """Send what is left, wait for its acknowledgement up to `timeout` seconds of the lab's silence; whether that came."""
+        """Send what is left, wait for up to `timeout` seconds of silence; whether all was acknowledged."""
         self._patience = Silence(self._lab)  # a lab that stands still meanwhile takes the last frames later
         self._deadline = CONTACT_SECONDS if timeout is None else timeout
         self._bell.ring()
