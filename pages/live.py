@@ -7,11 +7,11 @@ import numpy as np
 import streamlit as st
 
 from avlab import diagnosis, formats
-from avlab.figures import budget, coefficients, live
+from avlab.figures import budget, coefficients, live, segments
 from avlab.figures import numbers as figure_numbers
 from avlab.figures.base import Columns
 from avlab.store import queries
-from avlab.ui import badge, host, watched
+from avlab.ui import badge, first_visit, host, watched
 from avlab.ui.chart import chart
 from avlab.ui.events import events_table
 from avlab.ui.shown import page, span, tick, within
@@ -19,12 +19,16 @@ from avlab.ui.shown import page, span, tick, within
 TITLE = "Live"
 ICON = ":material/monitoring:"
 ORDER = 10
+MOST_SEGMENTS = 12  # the last ones of a run
 
 shown = page(
     TITLE,
     "How fast do tokens come, what happens to draft tokens, and where does the time go?",
     of_watched=True,
 )
+of_story = first_visit.shows_it(shown)
+if of_story:
+    first_visit.ways_on(shown)
 seconds = span()
 
 
@@ -38,10 +42,15 @@ def draw() -> None:
         refits = feed.refits(con)
         requests = feed.requests(con)
         profile = feed.now_and_then("profile", lambda: queries.cost_profile(con, shown.run).to_pydict())
+    parts = segments.segments(feed.steps, feed.blocks, MOST_SEGMENTS)
+    if of_story:
+        first_visit.scene(shown, feed.steps)
     tables = budget.tables_of(figure_numbers.arrays(profile))
     verify = tables.verify if tables else None
     numbers = figure_numbers.headline(steps, feed.blocks)
     headline(numbers, requests)
+    if told := segments.change(parts):
+        st.caption(badge.said(told))
     if len(steps.get("step", ())) and not numbers["steps"]:
         st.caption(
             "No counted steps yet. These numbers leave out learning, wash-out, windows of full verification and the "
@@ -62,6 +71,7 @@ def draw() -> None:
             live.interactivity(requests, steps), "interactivity", "Interactivity",
             "Tokens/s of one request, first token to last. Throughput up and this down is a trade-off, not a gain.",
         )  # fmt: skip
+    by_segment(parts)
     four(numbers)
     left, right = st.columns(2)
     with left:
@@ -96,6 +106,34 @@ def headline(numbers: Mapping[str, Any], requests: Columns) -> None:
     top[1].metric(badge.titled("Interactivity"), formats.number(rate, 1, "tokens/s"))
     top[2].metric(badge.titled("Step", "ms"), formats.number(numbers["step_ms"], 1, "ms"))
     top[3].metric("Running, waiting", f"{numbers['running']:.0f}, {numbers['waiting']:.0f}")
+
+
+def by_segment(parts: Sequence[Mapping[str, Any]]) -> None:
+    """What each policy gave, where the run had more than one."""
+    if len(parts) < 2:
+        return
+    st.markdown(f"#### {badge.titled('By segment', 'tokens/s')}")
+    badge.table(
+        segments.shown(parts),
+        hide_index=True,
+        placeholder=formats.DASH,
+        column_config={
+            "tokens/s": st.column_config.NumberColumn(format="localized"),
+            "× before": st.column_config.NumberColumn(
+                format="%.2f", help="Over the segment before, where as many requests were under way."
+            ),
+            "verified": st.column_config.NumberColumn(
+                format="%.2f", help="Draft tokens that the target verified, a request and step."
+            ),
+            "tokens per step": st.column_config.NumberColumn(format="%.2f"),
+            "step (ms)": st.column_config.NumberColumn(format="%.1f"),
+        },
+    )
+    st.caption(
+        "One row from one change of policy or workload to the next, its first second left out. The interval shows how "
+        "much the rate varied within the segment. Segments follow each other in time: for a comparison that allows for "
+        "drift, run an A/B."
+    )
 
 
 def diagnose(steps: Columns, blocks: Sequence[Mapping[str, Any]], verify: np.ndarray | None) -> None:

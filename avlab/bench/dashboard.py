@@ -34,7 +34,8 @@ class Dashboard:
             self.port = free.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         self.log, self.database = folder / "dashboard.log", folder / "lab.duckdb"
-        values = {"AVLAB_DATABASE": str(self.database), "PYTHONPATH": str(PROJECT)} | environment
+        values = {"AVLAB_DATABASE": str(self.database), "PYTHONPATH": str(PROJECT), "AVLAB_STORY": "no"}
+        values |= environment
         command = server_command(self.port, script=script)
         command += ["--server.headless", "true", "--server.fileWatcherType", "none"]
         self.began = time.monotonic()

@@ -7,6 +7,7 @@ leave it alone.
 import asyncio
 import contextlib
 import ctypes
+import os
 import sys
 import threading
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -20,7 +21,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse
 from starlette.routing import Route
 
-from avlab import plugins, sample
+from avlab import plugins, sample, story
 from avlab.config import RunConfig, default_database
 from avlab.errors import is_ours
 from avlab.kinds.base import Config
@@ -34,11 +35,13 @@ from avlab.wire.commands import Experiment
 FEEDS_KEPT = 8  # runs whose rows stay in memory; each is some megabytes
 M_ARENA_MAX, HEAPS = -8, 2  # of glibc's malloc.h; two threads seldom allocate at once here
 PLOTLY_PATH = "/avlab/plotly.min.js"
+STILL = "AVLAB_STORY"  # the environment variable that, as "no", lets a first visit start nothing
 
 _lab: Lab | None = None
 _problem = ""
 _last: tuple[Config, Experiment | None] | None = None
 _has_deleted = False
+_unvisited = False  # whether the next visit is the first one to a database that holds the shipped runs alone
 _feeds: dict[str, Feed] = {}
 _lock = threading.RLock()
 
@@ -50,9 +53,10 @@ def open_lab(
 ) -> None:
     """Open the lab, or keep the sentence that says why it could not be opened.
 
-    with_sample: put the runs that ship with the project into a database that is still empty.
+    with_sample: put the runs that ship with the project into a database that is still empty; a first visit to one that
+    holds nothing else then begins with a replay (`avlab.story`).
     """
-    global _lab, _problem
+    global _lab, _problem, _unvisited
     with _lock:
         if _lab is not None:
             return
@@ -61,6 +65,8 @@ def open_lab(
             _lab, _problem = Lab(path or default_database(), worker_commands=worker_commands), ""
             if with_sample:
                 sample.add(_lab.database)
+                known = {run["run_id"] for run in run_list()}
+                _unvisited = os.environ.get(STILL) != "no" and known <= set(sample.shipped())
         except Exception as error:
             if not is_ours(error):
                 raise
@@ -135,6 +141,29 @@ def start(config: Config, experiment: Experiment | None = None) -> str:
     run = lab().run(config, experiment)
     _last = (config, experiment)
     return run
+
+
+def begin_story() -> None:
+    """On the first visit to a new database, start the replay that it opens on. A replay that cannot be started is left
+    out: the shipped runs are there.
+    """
+    global _unvisited
+    with _lock:
+        first, _unvisited = _unvisited, False
+    if first and not lab().supervisor.status().alive:
+        try:
+            story.play(lab())
+        except Exception as error:
+            if not is_ours(error):
+                raise
+            lab().notes.append(str(error))
+
+
+def replace(config: Config) -> str:
+    """Stop the worker, if one serves, and start a run in its place; returns its id. Raises WorkerError."""
+    if lab().supervisor.status().alive:
+        lab().stop()
+    return start(config)
 
 
 def start_again() -> str:

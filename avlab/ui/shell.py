@@ -23,6 +23,7 @@ def visit(pages: Path) -> None:
         st.error(host.problem())
         st.button("Try again", on_click=host.open_lab)
         return
+    host.begin_story()
     sidebar.draw()
     with st.sidebar:
         preload()

@@ -1,10 +1,12 @@
-"""A first visit, before anything was started: the shipped runs are on every page, on a desk and on a phone."""
+"""A first visit: a replay that moves, or the shipped runs, on every page, on a desk and on a phone."""
 
 import time
 
 import pytest
 from conftest import PATIENCE
 from dashboard import ALL_PAGES
+
+from avlab.bench import dashboard as helper
 
 pytestmark = pytest.mark.browser
 
@@ -71,6 +73,33 @@ def test_a_replay_moves_soon_after_the_click_without_a_model(dashboard, page):
     page.get_by_text("emulated: B300 × 4").first.wait_for()
     sidebar.get_by_role("button", name="Stop", exact=True).click()
     sidebar.get_by_role("button", name="Replay", exact=True).wait_for()
+
+
+@pytest.fixture
+def fresh_dashboard(tmp_path):
+    with helper.Dashboard(tmp_path, AVLAB_STORY="yes") as found:
+        yield found.wait()
+
+
+def test_a_first_visit_opens_on_a_replay_that_moves_and_whose_policy_changes(fresh_dashboard, page):
+    page.goto(fresh_dashboard.url)
+    page.wait_for_function(f"({MOVING})() !== ''")
+    first = page.evaluate(MOVING)
+    page.wait_for_function(f"({MOVING})() !== {first!r}")
+    page.get_by_text("1 of 6: Few users, and the policy decides").wait_for()
+    page.get_by_text("2 of 6: Load rises").wait_for()
+    page.get_by_text("By segment, emulated").wait_for()
+    page.evaluate("() => { document.querySelector(\".avlab-chart[data-key='throughput']\").marked = true }")
+    top = "() => document.querySelector(\".avlab-chart[data-key='throughput']\").getBoundingClientRect().top"
+    before = page.evaluate(top)
+    page.get_by_text("3 of 6").wait_for()
+    assert page.evaluate(top) == before
+    assert page.evaluate(
+        "() => document.querySelector(\".avlab-chart[data-key='throughput']\").marked === true"
+    )
+    page.get_by_role("button", name="Stop", exact=True).click()
+    page.get_by_role("button", name="Start", exact=True).wait_for()
+    page.get_by_role("button", name="Once more", exact=True).wait_for()
 
 
 def test_on_a_phone_no_page_is_wider_than_the_screen_and_charts_let_it_scroll(dashboard, phone):
