@@ -104,7 +104,7 @@ def recorded_again(
     lab.clear()
     lab.engine.set_policy(NONE)
     record_parts(plan, lab.built, drafter, range(plan.parts), lambda done: progress(done, len(requests)))
-    found = joined(plan, about)
+    found = joined(plan.folder, plan.parts, about)
     if found.texts != len(prompts):
         raise NotMeasured("a text ended with its first token, which no trace holds: measure at another seed.")
     return found

@@ -5,6 +5,7 @@ recording is the same however many processes share it and however often it was e
 """
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -41,31 +42,23 @@ class Plan:
     def parts(self) -> int:
         return -(-len(self.requests) // TEXTS)
 
-    def texts(self, part: int) -> Path:
-        """The texts of a part, once they are written."""
-        return self.folder / f"{part:05d}.json"
-
-    def drafts(self, part: int, text: int) -> Path:
-        """What was recorded of one text of a part."""
-        return self.folder / f"{part:05d}-{text:02d}.npz"
-
     def open(self) -> None:
         """Make the folder, or make sure that it is this recording's. Raises TraceError."""
         mark = self.folder / "recording.json"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             if not mark.exists():
-                mark.write_text(json.dumps(self.identity))
+                new = mark.with_suffix(
+                    f".{os.getpid()}"
+                )  # whole or absent: several processes open one recording
+                new.write_text(json.dumps(self.identity))
+                new.rename(mark)
             if json.loads(mark.read_text()) != self.identity:
                 raise TraceError(
                     f"{self.folder} holds parts of another recording: remove it, or name another file."
                 )
         except (OSError, json.JSONDecodeError) as error:
             raise TraceError(not_written(self.folder, error)) from None
-
-    def close(self) -> None:
-        """Remove the parts: their trace is written."""
-        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def record_parts(
@@ -75,12 +68,12 @@ def record_parts(
     recorder, done = Recorder(built.target, drafter, plan.sampling, plan.seed), 0
     for part in mine:
         some = plan.requests[part * TEXTS : (part + 1) * TEXTS]
-        if not plan.texts(part).exists():
-            _save(plan.texts(part), written(built.engine, some, lambda done, total: None))
-        texts = _load(plan.texts(part))
+        if not texts_of(plan.folder, part).exists():
+            _save(texts_of(plan.folder, part), written(built.engine, some, lambda done, total: None))
+        texts = _load(texts_of(plan.folder, part))
         for number, text in enumerate(texts):
-            if not plan.drafts(part, number).exists():
-                Part.of([text], [recorder.record(text)]).save(plan.drafts(part, number))
+            if not drafts_of(plan.folder, part, number).exists():
+                Part.of([text], [recorder.record(text)]).save(drafts_of(plan.folder, part, number))
             progress(done + number + 1)
         done += len(some)
 
@@ -95,13 +88,28 @@ def _load(path: Path) -> list[Text]:
     return [Text(**text) for text in json.loads(path.read_text())]
 
 
-def joined(plan: Plan, about: About) -> Trace:
+def texts_of(folder: Path, part: int) -> Path:
+    """The texts of a part, once they are written."""
+    return folder / f"{part:05d}.json"
+
+
+def drafts_of(folder: Path, part: int, text: int) -> Path:
+    """What was recorded of one text of a part."""
+    return folder / f"{part:05d}-{text:02d}.npz"
+
+
+def joined(folder: Path, parts: int, about: About) -> Trace:
     """The trace of all parts. Raises TraceError where no text holds an anchor."""
     found = [
-        Part.load(plan.drafts(part, text))
-        for part in range(plan.parts)
-        for text in range(len(_load(plan.texts(part))))
+        Part.load(drafts_of(folder, part, text))
+        for part in range(parts)
+        for text in range(len(_load(texts_of(folder, part))))
     ]
     if not found:
         raise TraceError("Every text ended with its first token: choose another workload or sampling.")
     return Part.joined(found).trace(about)
+
+
+def close(folder: Path) -> None:
+    """Remove the parts: their trace is written."""
+    shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,114 @@
+"""A process that records parts of a trace: `python -m avlab.workers.recording`, started by `avlab.lab.recording`.
+
+Its order is a line of JSON on standard input. It says what it prepares, then what is to be recorded, and asks for
+parts: each further line is the number of one. It ends when there are no more, or nobody listens.
+"""
+
+import json
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from avlab import plugins
+from avlab.config import ConfigError, RunConfig
+from avlab.cost_file import text_of
+from avlab.engine.build import Built, build
+from avlab.engine.drafters.along import Recordable
+from avlab.engine.recording.chances import Sampling
+from avlab.engine.recording.work import TEXTS, Plan, record_parts
+from avlab.engine.request import Request
+from avlab.engine.text import Text
+from avlab.errors import is_ours
+from avlab.replay.about import About
+from avlab.replay.trace import SETTINGS
+from avlab.workers.building import build_settings
+from avlab.workers.intake import request_seed
+from avlab.workloads import Moment, open_workload
+
+
+def prepare(
+    config: RunConfig, count: int, folder: Path, progress: Callable[[str, int, int], None]
+) -> tuple[Plan, Built, Recordable, About]:
+    """The recording of so many texts under a run's settings. Raises ConfigError for a drafter that cannot be recorded,
+    TraceError where the folder holds another recording."""
+    with tempfile.TemporaryDirectory() as passing:
+        costs = Path(passing) / "costs.json"
+        costs.write_text(text_of([(1, 1, 1.0)], [(1, 1.0)]))  # nothing is decided by costs, so none are timed
+        built = build(replace(build_settings(config), costs=costs), progress)
+    drafter = built.engine.drafter
+    if not isinstance(drafter, Recordable):
+        raise ConfigError([f"drafter is {config.drafter}: a trace needs one that drafts along a known text."])
+    sampling = Sampling(config.temperature, config.top_p, config.top_k)
+    names = built.target_name, built.drafter_name or "none"
+    about = About(drafter.K, drafter.features, *names, config.seed, *(getattr(sampling, s) for s in SETTINGS))
+    identity = (
+        f"{about} {count} {config.workload} {config.max_new_tokens} {config.max_model_len} {built.dtype}"
+    )
+    plan = Plan(list(_requests(config, count, built.text)), sampling, config.seed, folder, identity)
+    plan.open()
+    return plan, built, drafter, about
+
+
+def _requests(config: RunConfig, count: int, text: Text) -> Iterator[Request]:
+    """The first prompts of the workload, with the run's sampling: a trace has one."""
+    workload = open_workload(
+        config.workload, f"closed:{count}", seed=config.seed, max_new_tokens=config.max_new_tokens
+    )
+    for number, arrived in enumerate(workload.due(Moment(0.0))):
+        yield Request(
+            id=number,
+            tokens=text.encode(arrived.prompt.messages),
+            max_new_tokens=arrived.max_new_tokens,
+            temperature=config.temperature,
+            top_k=config.top_k,
+            top_p=config.top_p,
+            seed=request_seed(config.seed, number),
+            kind=arrived.kind,
+        )
+
+
+def main() -> None:
+    order = json.loads(sys.stdin.readline())
+    try:
+        plugins.load_named()
+        _serve(order)
+        _say({"error": ""})
+    except BrokenPipeError:
+        os._exit(0)
+    except Exception as error:
+        if not is_ours(error):
+            traceback.print_exc()
+        said = str(error) if is_ours(error) else f"The recording failed ({type(error).__name__}: {error})."
+        _say({"error": said})
+
+
+def _serve(order: dict[str, Any]) -> None:
+    config = RunConfig.make(order["config"])
+    plan, built, drafter, about = prepare(
+        config, order["texts"], Path(order["folder"]), lambda doing, *_: _say({"doing": doing})
+    )
+    _say({"parts": plan.parts, "texts": len(plan.requests), "about": asdict(about)})
+    for line in sys.stdin:
+        before = 0
+
+        def recorded(done: int) -> None:
+            nonlocal before
+            _say({"recorded": done - before})
+            before = done
+
+        record_parts(plan, built, drafter, [int(line)], recorded)
+        recorded(len(plan.requests[int(line) * TEXTS :][:TEXTS]))  # with those that ended at once
+        _say({"next": True})
+
+
+def _say(said: dict[str, Any]) -> None:
+    print(json.dumps(said), flush=True)
+
+
+if __name__ == "__main__":
+    main()
