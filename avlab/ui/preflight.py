@@ -155,6 +155,8 @@ def _line(chosen: str) -> ServeLine | None:
     if chosen != OWN:
         found = preset(chosen)
         st.caption(f"{found.title}. {found.about} Published on {found.published}.")
+        if found.refuses:
+            st.warning(found.refuses)
         st.code(found.line.shell(), language="bash", wrap_lines=True)
         with st.expander("Sources"):
             for source in found.sources:

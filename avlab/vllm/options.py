@@ -60,6 +60,11 @@ def keys(name: str) -> tuple[str, ...]:
     return tuple(_read()["keys"].get(name, ()))
 
 
+def variables() -> frozenset[str]:
+    """The environment variables that vLLM reads."""
+    return frozenset(_read()["variables"])
+
+
 def size(text: str) -> int | None:
     """2k is 2,000 and 2K 2,048, as vLLM reads them (`human_readable_int`); None where it is none."""
     match = SIZE.fullmatch(text.strip())

@@ -19,8 +19,8 @@ class Settings:
     method: of drafting; None without speculation. adaptive: verification is asked to be adaptive. K: draft positions.
     runner: the value of VLLM_USE_V2_MODEL_RUNNER. largest_capture: tokens of the largest captured batch that was asked
     for. schedule: draft lengths by batch size are set. optimisation: the level of -O. compilation: its mode, as the
-    number or name given. cache: type of the cache, "auto" as vLLM's default. aiter: VLLM_ROCM_USE_AITER. unread: names
-    of a configuration that is given whole and may decide too.
+    number or name given. synthetic: how many of the two ways to set a synthetic acceptance are used. window: of FLy.
+    sizes: captured sizes by name. cache: type of the cache, "auto" as vLLM's default. aiter: VLLM_ROCM_USE_AITER.
     """
 
     model: str
@@ -31,6 +31,8 @@ class Settings:
     draft_model: str | None = None
     draft_sample_method: str = "greedy"
     rejection_sample_method: str = "standard"
+    synthetic: int = 0
+    window: int | None = None
     local_argmax: bool = False
     draft_tensor: int | None = None
     parallel_drafting: bool = False
@@ -42,6 +44,7 @@ class Settings:
     compilation: str | None = None
     cudagraph_mode: str | None = None
     largest_capture: int | None = None
+    sizes: tuple[int, ...] = ()
     backend: str | None = None
     draft_backend: str | None = None
     backends_by_kind: bool = False
@@ -71,6 +74,8 @@ class Settings:
     microbatching: bool = False
     routed_experts: bool = False
     sampling_mask: bool = False
+    logprobs: str = "raw_logprobs"
+    all2all: str = ""
     sharded_sampling: bool = False
     log_stats: bool = True
     utilisation: float = DEFAULT_UTILISATION
@@ -99,7 +104,8 @@ def from_line(line: ServeLine, version: str = SERVED) -> Settings:
         cudagraph_mode=_name(graphs.get("cudagraph_mode")),
         optimisation=_level(given.get("optimization-level")),
         compilation=_compilation(graphs, environment),
-        largest_capture=_number(largest) or (max(map(int, _list(sizes))) if sizes else None),
+        largest_capture=_number(largest) or max(_wholes(sizes), default=None),
+        sizes=_wholes(sizes),
         backend=_backend(backend),
         backends_by_kind=bool(attention.get("backend_per_kind")),
         flash_attention=_number(attention.get("flash_attn_version")),
@@ -130,6 +136,8 @@ def from_line(line: ServeLine, version: str = SERVED) -> Settings:
         microbatching=bool(dbo),
         routed_experts=bool(given.get("enable-return-routed-experts", False)),
         sampling_mask=bool(given.get("return-sampling-mask", False)),
+        logprobs=str(given.get("logprobs-mode") or "raw_logprobs"),
+        all2all=str(given.get("all2all-backend") or ""),
         sharded_sampling=bool(given.get("enable-batch-sharded-sampling", False)),
         log_stats=not given.get("disable-log-stats", False),
         utilisation=_share(given.get("gpu-memory-utilization")),
@@ -182,6 +190,10 @@ def _speculation(spec: Mapping[str, Any]) -> dict[str, Any]:
         "draft_model": spec.get("model"),
         "draft_sample_method": spec.get("draft_sample_method") or "greedy",
         "rejection_sample_method": spec.get("rejection_sample_method") or "standard",
+        "synthetic": sum(
+            spec.get(f"synthetic_acceptance_{each}") is not None for each in ("rates", "length")
+        ),
+        "window": _number(spec.get("fly_window_size")),
         "local_argmax": bool(spec.get("use_local_argmax_reduction", False)),
         "draft_tensor": _number(spec.get("draft_tensor_parallel_size")),
         "parallel_drafting": bool(spec.get("parallel_drafting", False)),
@@ -265,6 +277,11 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
+
+
+def _wholes(value: Any) -> tuple[int, ...]:
+    """The whole numbers of a list that may be none."""
+    return tuple(each for each in map(_number, _list(value)) if each is not None)
 
 
 def _name(value: Any) -> str | None:

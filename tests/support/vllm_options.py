@@ -11,6 +11,7 @@ vllm_uninstalled.prepare()
 vllm_uninstalled.pretend("nvidia", (9, 0))
 logging.disable(logging.CRITICAL)
 
+import vllm.envs as envs
 from vllm.config import AttentionConfig, CompilationConfig, SpeculativeConfig
 from vllm.entrypoints.common.cli_args import make_arg_parser
 from vllm.utils.argparse_utils import (
@@ -43,4 +44,5 @@ keys = {
     "compilation-config": sorted(each.name for each in dataclasses.fields(CompilationConfig)),
     "attention-config": sorted(each.name for each in dataclasses.fields(AttentionConfig)),
 }
-print(json.dumps({"options": found, "keys": keys}))
+variables = sorted(name for name in envs.environment_variables if name.startswith("VLLM_"))
+print(json.dumps({"options": found, "keys": keys, "variables": variables}))

@@ -24,12 +24,10 @@ FOLDER = PROJECT / ".venv-doctor"
 WHEEL = Path(os.environ.get("AVLAB_VLLM_WHEEL", FOLDER / "wheel"))
 PYTHON = os.environ.get("AVLAB_DOCTOR_PYTHON", str(FOLDER / "bin" / "python"))
 SCRIPTS = PROJECT / "tests" / "support"
-pytestmark = [
-    pytest.mark.vllm,
-    pytest.mark.skipif(
-        not (WHEEL / "vllm").exists(), reason="make test-doctor unpacks vLLM's wheel, and runs this"
-    ),
-]
+needs_wheel = pytest.mark.skipif(
+    not (WHEEL / "vllm").exists(), reason="make test-doctor unpacks vLLM's wheel, and runs this"
+)
+pytestmark = [pytest.mark.vllm, needs_wheel]
 PLAIN = Settings("m", (0, 33, 0), method="eagle3", K=7, adaptive=True)
 VARIANTS = {
     "plain": {},
@@ -83,11 +81,11 @@ def cells() -> list[tuple[str, Layer, Settings]]:
     return made
 
 
-def ask(script: str, order: dict) -> list:
+def ask(script: str, order: dict, **more: str) -> list:
     """What a script beside this answers in the doctor's environment."""
     done = subprocess.run(
         [PYTHON, str(SCRIPTS / script)], input=json.dumps(order), capture_output=True, text=True, timeout=900,
-        env=os.environ | {"AVLAB_VLLM_WHEEL": str(WHEEL), "OMP_NUM_THREADS": "1"},
+        env=os.environ | {"AVLAB_VLLM_WHEEL": str(WHEEL), "OMP_NUM_THREADS": "1"} | more,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])

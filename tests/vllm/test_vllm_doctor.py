@@ -44,7 +44,7 @@ def one(gate, settings, **more):
 
 def test_good_settings_pass_every_gate():
     verdicts = {f.gate: f.verdict for f in examine(GOOD, ROOMY, KNOWN) if f.gate != "statistics"}
-    assert set(verdicts.values()) == {"passes"} and len(verdicts) == 16
+    assert set(verdicts.values()) == {"passes"} and len(verdicts) == 17
 
 
 @pytest.mark.parametrize(
@@ -566,3 +566,29 @@ def test_right_names_pass():
     for name in preset_names():
         found = examine_line(preset(name).line, HOPPER, "0.33.0")
         assert [f.verdict for f in found if f.gate == "arguments"] == ["passes"], name
+
+
+def test_a_variable_that_vllm_does_not_read_is_told():
+    said = of("VLLM_ATTENTION_BACKEND=FLASH_ATTN VLLM_USE_V2_MODEL_RUNNER=1 vllm serve m")["arguments"]
+    assert said.verdict == "warns" and said.remedy == "--attention-backend NAME."
+
+
+@pytest.mark.parametrize(
+    ("gpu", "settings", "layers", "words"),
+    [
+        ("h20", GOOD, {"model_type": "deepseek_v4"}, "open report of this model on Hopper"),
+        ("h100", replace(GOOD, utilisation=0.97), {}, "captures graphs of whole decode steps"),
+        (
+            "mi355x",
+            replace(GOOD, backend=None, aiter=True, aiter_mla=True),
+            {"layers": R1},
+            "pad each request to K + 1",
+        ),
+    ],
+)
+def test_what_happens_on_some_machines_only(gpu, settings, layers, words):
+    checkpoint = replace(KNOWN, **layers)
+    warned = [f for f in examine(settings, machine_named(gpu), checkpoint) if words in f.reason]
+    assert len(warned) == 1 and warned[0].verdict == "warns" and warned[0].remedy and warned[0].source
+    elsewhere = examine(replace(settings, utilisation=0.9), machine_named("b200"), checkpoint)
+    assert not [f for f in elsewhere if words in f.reason]

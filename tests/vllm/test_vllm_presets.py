@@ -12,6 +12,8 @@ from vllm_environment import ask, needs_vllm
 from avlab.commands import vllm as vllm_command
 from avlab.commands.cli import app
 from avlab.vllm import NotInstalled
+from avlab.vllm.doctor.command import examine_line
+from avlab.vllm.doctor.machines import machine_named
 from avlab.vllm.presets import PresetError, names, preset, presets
 from avlab.vllm.serve_line import ServeLine, ServeLineError
 
@@ -22,15 +24,30 @@ def output(*words):
     return result.output
 
 
-def test_the_five_published_systems_are_there():
+def test_the_published_systems_are_there():
     drafters = {each.name: each.line.speculative["method"] for each in presets()}
-    assert drafters == {
-        "deepseek-v4-flash-dspark": "dspark",
-        "inkling-mtp": "mtp",
-        "llama-3.1-8b-eagle3": "eagle3",
-        "mimo-v2.5-pro-dflash": "dflash",
-        "muse-glimmer-dflash2": "dflash",
-    }
+    assert len(drafters) == 16
+    assert drafters["deepseek-v4-flash-dspark"] == "dspark" and drafters["llama-3.1-8b-eagle3"] == "eagle3"
+    assert {name for name in drafters if preset(name).refuses} == {
+        "inkling-mtp", "qwen3-next-mtp", "deepseek-r1-mtp", "kimi-k2.5-eagle3",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_preset_starts_on_its_gpus_or_says_where_it_does_not(name):
+    found = preset(name)
+    amd = "mi355x" in name
+    for gpu in ("mi355x",) if amd else ("h200", "b300"):
+        said = examine_line(found.line, machine_named(gpu), "0.33.0", model_type=found.model_type)
+        refused = {f.gate for f in said if f.verdict == "refuses"}
+        assert refused <= {"attention"}, said[0]
+        if not found.refuses and gpu == "b300":
+            assert not refused, (name, said[0])
+    if "everywhere" in found.refuses:
+        assert refused == {"attention"}
+    elif found.refuses:
+        hopper = examine_line(found.line, machine_named("h200"), "0.33.0", model_type=found.model_type)
+        assert "attention" in {f.gate for f in hopper if f.verdict == "refuses"} and not refused
 
 
 @pytest.mark.parametrize("name", names())
@@ -67,7 +84,7 @@ def test_json_has_the_command_and_its_sources():
     assert found["speculative"]["num_speculative_tokens"] == 7
     assert found["command"].startswith("vllm serve meta-models/Muse-Glimmer-30B")
     assert {"url", "says"} == set(found["sources"][0])
-    assert len(json.loads(output("presets", "--json"))["presets"]) == 5
+    assert len(json.loads(output("presets", "--json"))["presets"]) == 16
 
 
 def test_further_arguments_win():
@@ -79,7 +96,7 @@ def test_further_arguments_win():
 
 
 def test_a_wrong_name_and_a_missing_vllm_are_one_sentence(monkeypatch):
-    with pytest.raises(PresetError, match=r"no preset 'llama'; the presets are deepseek-v4-flash-dspark"):
+    with pytest.raises(PresetError, match=r"no preset 'llama'; the presets are deepseek-r1-mtp"):
         preset("llama")
     monkeypatch.setattr(vllm_command.shutil, "which", lambda name: None)
     with pytest.raises(NotInstalled, match=r"pip install -r requirements-gpu\.txt"):

@@ -5,22 +5,42 @@ from collections.abc import Mapping
 from typing import Any
 
 from avlab.vllm.doctor.findings import Finding
-from avlab.vllm.options import keys, nearest, option, size
+from avlab.vllm.options import keys, nearest, option, size, variables
 from avlab.vllm.serve_line import SPECULATIVE, ServeLine
 
 PARSER = "vllm/entrypoints/common/cli_args.py"
 NOT_GIVEN = {"target_model_config", "target_parallel_config", "draft_model_config", "draft_parallel_config"}
 READ = (0, 33)
+INSTEAD = {
+    "VLLM_ATTENTION_BACKEND": "--attention-backend NAME.",
+    "VLLM_FLASH_ATTN_VERSION": "--attention-config.flash_attn_version N.",
+    "VLLM_USE_TRTLLM_ATTENTION": "--attention-config.use_trtllm_attention true or false.",
+    "VLLM_USE_V1": "Take it away: V1 is the only engine.",
+}
 
 
 def arguments(line: ServeLine, version: tuple[int, ...]) -> list[Finding]:
     """What is wrong with a command's names and values; one pass where nothing is."""
     found = [each for name, value in line.arguments.items() for each in _argument(name, value)]
+    found += [_variable(name) for name in line.environment if _is_unread(name)]
     if version[:2] != READ and version:
         found = [_not_sure(each, version) for each in found]
     if not found:
         found = [Finding("arguments", "passes", "Every name is one that vllm serve has.", source=PARSER)]
     return found
+
+
+def _is_unread(name: str) -> bool:
+    return name.startswith("VLLM_") and name not in variables()
+
+
+def _variable(name: str) -> Finding:
+    """A variable that vLLM does not read: it starts, with a line in its log."""
+    near = difflib.get_close_matches(name, variables(), 1, 0.8)
+    remedy = INSTEAD.get(name) or (f"{near[0]}." if near else "Take it away.")
+    return Finding(
+        "arguments", "warns", f"{name} is a variable that vLLM does not read.", remedy, "vllm/envs.py"
+    )
 
 
 def _argument(name: str, value: Any) -> list[Finding]:

@@ -5,10 +5,11 @@ Each gives a finding that warns, or None where there is nothing to say.
 
 from collections.abc import Callable
 
-from avlab.vllm.doctor.findings import Checkpoint, Finding, Traffic
+from avlab.vllm.doctor.findings import Checkpoint, Finding, Machine, Traffic
 from avlab.vllm.settings import Settings
 
 Caution = Callable[[Settings, Checkpoint, Traffic], Finding | None]
+MachineCaution = Callable[[Settings, Checkpoint, Traffic, Machine], Finding | None]
 
 PULL = "https://github.com/vllm-project/vllm/pull"
 ISSUES = "https://github.com/vllm-project/vllm/issues"
@@ -173,10 +174,57 @@ def crowded_drafts(settings: Settings, checkpoint: Checkpoint, traffic: Traffic)
     )
 
 
+def collapse_on_hopper(
+    settings: Settings, checkpoint: Checkpoint, traffic: Traffic, machine: Machine
+) -> Finding | None:
+    """An open report: DeepSeek-V4 on eight H20, acceptance collapsed and the drain of a batch hung."""
+    hopper = machine.capability is not None and machine.capability[0] == 9
+    if not (settings.adaptive and hopper and checkpoint.model_type in ("deepseek_v4", "deepseek_v41")):
+        return None
+    return _warns(
+        "Hopper",
+        "An open report of this model on Hopper (8 × H20): acceptance collapsed under adaptive verification, and the "
+        "server hung while a batch drained.",
+        "Watch tokens per step from the first minute (`avlab attach`); compare with a fixed length.",
+        f"{ISSUES}/54011",
+    )
+
+
+def graph_memory(
+    settings: Settings, checkpoint: Checkpoint, traffic: Traffic, machine: Machine
+) -> Finding | None:
+    """Adaptive verification captures graphs of decode steps beside pieces, whatever mode was asked for."""
+    if not settings.adaptive or settings.utilisation < 0.95:
+        return None
+    return _warns(
+        "graph memory",
+        f"--gpu-memory-utilization {settings.utilisation:g} leaves little beside the cache, and adaptive verification "
+        "captures graphs of whole decode steps: one report has 7 GiB of them, and vLLM's estimate can be too small.",
+        "--gpu-memory-utilization 0.9, or fewer captured sizes.",
+        f"{ISSUES}/56626",
+    )
+
+
+def low_on_amd(
+    settings: Settings, checkpoint: Checkpoint, traffic: Traffic, machine: Machine
+) -> Finding | None:
+    """ROCm's latent backend takes up to K + 1 tokens a request, and only without decode context parallelism."""
+    latent = any(layer.kind == "latent" and not layer.sparse for layer in checkpoint.layers or ())
+    if not (settings.adaptive and machine.vendor == "amd" and latent and settings.aiter_mla):
+        return None
+    return _warns(
+        "ROCM_AITER_MLA",
+        "Its graphs pad each request to K + 1 tokens: trimming saves attention, not the padded rows of a decode step.",
+        "Compare with a fixed length at your load.",
+        "vllm/v1/attention/backends/mla/rocm_aiter_mla.py, get_varlen_cudagraph_max_query_len",
+    )
+
+
 def _warns(gate: str, reason: str, remedy: str, source: str) -> Finding:
     return Finding(gate, "warns", reason, remedy, source)
 
 
+ON_MACHINES: tuple[MachineCaution, ...] = (collapse_on_hopper, graph_memory, low_on_amd)
 CAUTIONS: tuple[Caution, ...] = (
     random_tokens, repeated_noise, greedy_drafting, target_only, not_lossless, low_load, sunk_drafting, no_statistics,
     trimmed_counters, short_profile, crowded_drafts,

@@ -20,6 +20,7 @@ Gate = Callable[[Settings, Checkpoint, Machine], Finding]
 
 FULL_GRAPHS = ("FULL", "FULL_DECODE_ONLY", "FULL_AND_PIECEWISE")
 GONE = {"medusa": "0.33 has no Medusa", "mlp_speculator": "0.33 has no MLP speculator"}
+MICROBATCHING = ("deepep_low_latency", "deepep_high_throughput", "nixl_ep")
 METHODS = {
     "ngram", "ngram_gpu", "draft_model", "suffix", "custom_class", "eagle", "eagle3", "extract_hidden_states", "mtp",
     "dflash", "dspark",
@@ -211,21 +212,52 @@ def local_argmax(settings: Settings, checkpoint: Checkpoint, machine: Machine) -
 
 
 def other_features(settings: Settings, checkpoint: Checkpoint, machine: Machine) -> Finding:
-    """Features that need to know, on the CPU, how many tokens each request verifies."""
+    """Features that need to know, on the CPU, how many tokens each request verifies, and what else those need."""
     name, source = "other features", "vllm/config/vllm.py"
+    sharded = settings.sharded_sampling and bool(settings.version) and settings.version < (0, 33)
     found = [
         flag
         for flag, is_set in (
             ("--enable-return-routed-experts", settings.routed_experts),
             ("--return-sampling-mask", settings.sampling_mask),
-            ("--enable-batch-sharded-sampling", settings.sharded_sampling and settings.version < (0, 33)),
+            ("--enable-batch-sharded-sampling", sharded),
         )
-        if is_set
+        if is_set and settings.adaptive
     ]
     if found:
         reason = f"{', '.join(found)} needs verification of a length that the CPU knows."
         return Finding(name, "refuses", reason, f"Without {', '.join(found)}.", source)
+    if settings.sampling_mask and settings.logprobs != "processed_logprobs":
+        reason = "--return-sampling-mask needs logprobs of what sampling saw."
+        return Finding(name, "refuses", reason, "--logprobs-mode processed_logprobs.", source)
+    if settings.microbatching and settings.all2all not in MICROBATCHING:
+        reason = "Microbatching (DBO) needs an all-to-all backend that overlaps."
+        return Finding(name, "refuses", reason, "--all2all-backend deepep_low_latency.", source)
     return Finding(name, "passes", "None that needs fixed lengths of verification.", source=source)
+
+
+def rejection(settings: Settings, checkpoint: Checkpoint, machine: Machine) -> Finding:
+    """What the ways of rejection need beside their name."""
+    name, source = "rejection", "vllm/config/speculative.py, _verify_args"
+    method, K = settings.rejection_sample_method, settings.K
+    if method not in ("standard", "block", "synthetic", "fly"):
+        near = difflib.get_close_matches(method, ("standard", "block", "synthetic", "fly"), 1)
+        remedy = f'"rejection_sample_method": "{near[0] if near else "standard"}".'
+        return Finding(name, "refuses", f"vLLM knows no rejection_sample_method {method!r}.", remedy, source)
+    if method == "synthetic" and settings.synthetic != 1:
+        reason = "Synthetic rejection needs either synthetic_acceptance_length or synthetic_acceptance_rates."
+        return Finding(name, "refuses", reason, '"synthetic_acceptance_length": 2.5.', source)
+    if method != "synthetic" and settings.synthetic:
+        reason = "A synthetic acceptance is set, and the rejection is not synthetic."
+        return Finding(name, "refuses", reason, '"rejection_sample_method": "synthetic".', source)
+    if (
+        method == "fly"
+        and K is not None
+        and (K < 2 or (settings.window is not None and settings.window >= K))
+    ):
+        reason = "FLy needs two draft tokens at least, and a window smaller than their number."
+        return Finding(name, "refuses", reason, '"rejection_sample_method": "standard".', source)
+    return Finding(name, "passes", f"{method} rejection.", source=source)
 
 
 def attention(settings: Settings, checkpoint: Checkpoint, machine: Machine) -> Finding:
@@ -235,10 +267,7 @@ def attention(settings: Settings, checkpoint: Checkpoint, machine: Machine) -> F
         f"vllm/v1/attention/selector.py; {MANAGER}, maybe_create_adaptive_verification_manager",
     )
     if settings.backend is not None and settings.backend not in backends.NAMES:
-        near = difflib.get_close_matches(settings.backend, backends.NAMES, 1)
-        remedy = f"--attention-backend {near[0]}." if near else "A name from vLLM's AttentionBackendEnum."
-        reason = f"vLLM knows no attention backend {settings.backend}."
-        return Finding(name, "refuses", reason, remedy, "vllm/v1/attention/backends/registry.py")
+        return _no_backend(name, settings.backend)
     if settings.backends_by_kind:
         reason = "backend_per_kind names backends by kind of layer, which is not followed here."
         return Finding(name, "unknown", reason, "Name one --attention-backend.", source)
@@ -258,6 +287,13 @@ def attention(settings: Settings, checkpoint: Checkpoint, machine: Machine) -> F
     if worst.able is None and not remedy:
         remedy = "Say the GPU with --gpu or --capability."
     return Finding(name, verdicts[worst.able], told, remedy, source)
+
+
+def _no_backend(gate: str, backend: str) -> Finding:
+    near = difflib.get_close_matches(backend, backends.NAMES, 1)
+    remedy = f"{near[0]}." if near else "A name from vLLM's AttentionBackendEnum."
+    reason = f"vLLM knows no attention backend {backend}."
+    return Finding(gate, "refuses", reason, remedy, "vllm/v1/attention/backends/registry.py")
 
 
 def _choice(layer: Layer, model_type: str, settings: Settings, machine: Machine) -> Choice:
@@ -298,6 +334,8 @@ def draft_attention(settings: Settings, checkpoint: Checkpoint, machine: Machine
     if settings.method == "dspark":
         return Finding(name, "passes", "DSpark's own layers are exempt.", source=source)
     backend = settings.draft_backend or settings.backend
+    if backend is not None and backend not in backends.NAMES:
+        return _no_backend(name, backend)
     if backend is None or backend not in backends.BACKENDS:
         if backend in backends.COMPOSITE:
             reason = f"{backend} joins two backends and never takes lengths that the GPU decides."
@@ -315,13 +353,15 @@ def draft_attention(settings: Settings, checkpoint: Checkpoint, machine: Machine
 
 
 FOR_ADAPTIVE: tuple[Gate, ...] = (
-    graphs, attention, draft_attention, lora, pipeline, local_argmax, other_features
+    graphs, attention, draft_attention, lora, pipeline, local_argmax
 )  # fmt: skip
 GATES: tuple[Gate, ...] = (
     version,
     adaptive,
     runner,
     *FOR_ADAPTIVE,
+    other_features,
+    rejection,
     block_size,
     vocabulary,
     captures,

@@ -169,6 +169,15 @@ def shares(settings: Settings, checkpoint: Checkpoint, machine: Machine) -> Find
             f"--tensor-parallel-size {tensor} is no multiple of --decode-context-parallel-size {context}."
         )
         return Finding(name, "refuses", reason, "--decode-context-parallel-size 1.", source)
+    kv_heads = max(
+        (layer.kv_heads for layer in checkpoint.layers or () if layer.kind == "standard"), default=0
+    )
+    if context > 1 and kv_heads and (tensor <= kv_heads or context > tensor // kv_heads):
+        reason = (
+            f"Decode context parallelism of plain attention needs more GPUs than its {kv_heads} heads of the cache, "
+            f"and {context} times as many at least."
+        )
+        return Finding(name, "refuses", reason, "--decode-context-parallel-size 1.", source)
     if settings.draft_tensor not in (None, 1, tensor):
         reason = f"draft_tensor_parallel_size is {settings.draft_tensor}, and only 1 or {tensor} is taken."
         return Finding(name, "refuses", reason, f'"draft_tensor_parallel_size": {tensor}.', source)
@@ -203,6 +212,12 @@ def batch(settings: Settings, checkpoint: Checkpoint, machine: Machine) -> Findi
     if tokens and settings.K and tokens <= settings.K:
         reason = f"--max-num-batched-tokens {tokens} does not hold one request with its {settings.K} drafts."
         return Finding(name, "refuses", reason, "--max-num-batched-tokens 8192.", source)
+    if settings.sizes and settings.largest_capture not in (None, max(settings.sizes)):
+        most = max(settings.sizes)
+        reason = (
+            f"The captured sizes end at {most}, and the largest is said to be {settings.largest_capture}."
+        )
+        return Finding(name, "refuses", reason, f"--max-cudagraph-capture-size {most}.", source)
     return Finding(name, "passes", "A step holds its requests.", source=source)
 
 

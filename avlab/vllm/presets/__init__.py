@@ -2,7 +2,8 @@
 
 A file holds title, about, drafts ("in one pass" or "position by position"), published (the hardware it was measured
 on), min-version, prepare (a command to run once, optional), model-type (of the checkpoint's configuration, where its
-attention is the model's own); the tables [serve] (model, and arguments by name),
+attention is the model's own), refuses (where vLLM does not start it adaptively, and why; optional); the tables
+[serve] (model, and arguments by name),
 [speculative] and [environment] (optional); and [[source]] entries: url, says, settings (names, "speculative.*", "*").
 """
 
@@ -46,6 +47,7 @@ class Preset:
     sources: tuple[Source, ...]
     prepare: str = ""
     model_type: str = ""
+    refuses: str = ""
 
     def setting_names(self) -> list[str]:
         """Every setting that needs a source."""
@@ -93,6 +95,7 @@ def _read(name: str, values: Mapping[str, Any]) -> Preset:
         min_version=values["min-version"],
         prepare=values.get("prepare", ""),
         model_type=values.get("model-type", ""),
+        refuses=values.get("refuses", ""),
         line=ServeLine(model, arguments, dict(values.get("environment", {}))),
         sources=tuple(
             Source(each["url"], each["says"], tuple(each["settings"])) for each in values["source"]
