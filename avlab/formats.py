@@ -4,16 +4,29 @@ import json
 import math
 import re
 from datetime import datetime
-from typing import Any
+from numbers import Real
+from typing import Any, TypeGuard
 
 DASH = "–"
 
 
+LARGEST = 1e15  # of a number that is written out; beyond it in powers of ten
+
+
 def number(value: float | None, digits: int = 3, unit: str = "") -> str:
     """A number with a fixed number of digits and thousands apart."""
-    if value is None or not math.isfinite(value):
+    if not _is_finite(value):
         return DASH
-    return f"{value:,.{digits}f}{unit and ' ' + unit}"
+    shown = f"{value:,.{digits}f}" if abs(value) < LARGEST else f"{value:.2e}"
+    return f"{shown}{unit and ' ' + unit}"
+
+
+def _is_finite(value: object) -> TypeGuard[float]:
+    """Whether it is a number that can be shown; a database may hold anything."""
+    try:
+        return isinstance(value, Real) and math.isfinite(value)
+    except OverflowError:  # a whole number that no float holds
+        return False
 
 
 def counted(count: float, noun: str) -> str:
@@ -29,7 +42,7 @@ def as_json(value: Any, most: int = 40) -> str:
 
 def share(value: float | None) -> str:
     """A share as a percentage."""
-    return DASH if value is None or not math.isfinite(value) else f"{value:.1%}".replace("%", " %")
+    return f"{value:.1%}".replace("%", " %") if _is_finite(value) and abs(value) < LARGEST else DASH
 
 
 def emulated(text: str, emulation: str) -> str:
@@ -49,7 +62,7 @@ def unbroken(text: str) -> str:
 
 def seconds(value: float | None) -> str:
     """A length of time: 4.2 s, 3 min 20 s, 2 h 5 min."""
-    if value is None or not math.isfinite(value):
+    if not _is_finite(value) or abs(value) > LARGEST:
         return DASH
     if value < 10:
         return f"{value:.1f} s"
@@ -61,13 +74,16 @@ def seconds(value: float | None) -> str:
     return f"{minutes // 60} h {minutes % 60} min"
 
 
-def moment(wall: float | None) -> str:
-    """A time of day with its date, on this machine's clock."""
-    return DASH if wall is None else datetime.fromtimestamp(wall).strftime("%d %b %Y, %H:%M")
+def moment(wall: float | None, form: str = "%d %b %Y, %H:%M") -> str:
+    """A time of day with its date, on this machine's clock; a dash for one that no calendar has."""
+    try:
+        return datetime.fromtimestamp(wall).strftime(form) if _is_finite(wall) else DASH
+    except (ValueError, OverflowError, OSError):
+        return DASH
 
 
 def run_label(run: dict) -> str:
     """A run in a list: when it began, its policy and workload, how it is."""
-    when = datetime.fromtimestamp(run["started"]).strftime("%d %b %H:%M:%S")
+    when = moment(run["started"], "%d %b %H:%M:%S")
     emulated = " · emulated" if run["emulated"] else ""
     return f"{when} · {run['policy']} · {run['workload']} · {run['state']}{emulated}"

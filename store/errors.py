@@ -21,6 +21,10 @@ class UnknownRun(StoreError):
     """No run, or more than one, answers to the given id."""
 
 
+class DamagedRun(StoreError):
+    """A run holds a value that no run has, where something is to be made of it."""
+
+
 class NoCosts(StoreError):
     """A run without timed steps was asked for their costs."""
 

@@ -4,7 +4,6 @@ Only counted blocks (kind "serve") are asked for, and of an A/B only those of ke
 that a worker's end cut off, is nowhere in here.
 """
 
-import json
 import statistics
 from collections.abc import Iterator, Sequence
 
@@ -12,8 +11,11 @@ import duckdb
 import numpy as np
 
 from avlab.speculation.saving import saved_ms
+from avlab.store import recorded
+from avlab.store.errors import DamagedRun
 from avlab.store.experiment_rows import BlockRate, RecordedPlan, Round, ServedLedger, UserTimes
 from avlab.store.plain import plain
+from avlab.store.ranges import wrong_plan
 from avlab.store.runs import DELETED, rows
 from avlab.store.traces import cost_profile
 
@@ -35,9 +37,13 @@ FINISHED = _BLOCKS + (
 
 
 def experiment(con: duckdb.DuckDBPyConnection, run: str) -> RecordedPlan | None:
-    """The plan of a run's A/B or frontier; None where a run has none."""
+    """The plan of a run's A/B or frontier; None where a run has none. Raises DamagedRun for one that cannot be."""
     found = rows(con, "SELECT * EXCLUDE (run) FROM experiments WHERE run = $run::UUID", {"run": run})
-    return RecordedPlan(**plain(found[0] | {"arms": json.loads(found[0]["arms"])})) if found else None
+    if not found:
+        return None
+    if wrong := wrong_plan(con, run):
+        raise DamagedRun(f"The plan of run {run} cannot be read: {wrong}.")
+    return RecordedPlan(**plain(found[0] | {"arms": recorded.labels(found[0]["arms"])}))
 
 
 def experiment_runs(con: duckdb.DuckDBPyConnection, frontier: bool = False) -> list[str]:

@@ -20,6 +20,7 @@ import pyarrow.parquet
 from avlab.errors import cause, not_written
 from avlab.store.database import Database, append_event
 from avlab.store.errors import TransferError
+from avlab.store.ranges import violation
 from avlab.store.runs import describe
 from avlab.store.schema import VERSION, migrations, tables_of
 from avlab.store.tables import TABLES, create_statements
@@ -110,6 +111,8 @@ def import_run(database: Database, folder: str | os.PathLike) -> str:
                 f"Run {run} is in this database already (a deleted run stays until the file is compacted)."
             )
         _insert(con, tables, run)
+        if wrong := violation(con, run):
+            raise TransferError(f"{folder} holds a value that no run has: {wrong}. Nothing was added.")
         append_event(con, run, "imported", f"Imported from the folder {folder.name}.")
         if manifest["state"] == "running":
             append_event(con, run, "cut short", "Exported while it was running.", level="warning")
@@ -146,7 +149,7 @@ def _manifest(folder: Path) -> dict:
         raise TransferError(f"{folder} is not an exported run: there is no manifest.json of ours in it.")
     try:
         manifest = json.loads(path.read_text("utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError, OSError) as error:
         raise TransferError(f"{path} cannot be read ({cause(error)}): export the run again.") from None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise TransferError(f"{folder} is not an exported run: its manifest names another format.")
@@ -215,7 +218,7 @@ def _check_description(folder: Path, runs: pa.Table) -> None:
     rows = runs.to_pylist()
     try:
         fits = len(rows) == 1 and all(isinstance(json.loads(rows[0][c]), dict) for c in ("config", "machine"))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RecursionError):
         fits = False
     if not fits:
         raise TransferError(f"{folder} does not describe exactly one run: export it again.")

@@ -1,7 +1,6 @@
 """The one writer: takes frames, commits them in batches, and says up to which frame all is safely stored."""
 
 import contextlib
-import json
 import os
 import threading
 import time
@@ -13,6 +12,7 @@ import duckdb
 import pyarrow as pa
 
 from avlab.errors import cause
+from avlab.store import recorded
 from avlab.store.database import LAST_STATE, Database, append_event
 from avlab.store.errors import RecorderError
 from avlab.store.rows import event_row, rows_of
@@ -176,7 +176,7 @@ class Recorder:
             self._runs[run] = _Pending(
                 committed=last,
                 received=last,
-                keep_text=bool(json.loads(config or "{}").get("keep_text")),
+                keep_text=recorded.settings(config).get("keep_text") is True,
                 ended=state is not None and state != "resumed",
             )
         return self._runs[run]

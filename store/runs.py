@@ -1,10 +1,9 @@
 """Which runs there are, and what one run is: its description and its blocks."""
 
-import json
-
 import duckdb
 
 from avlab.policies.arm import load_of, unlabelled
+from avlab.store import recorded
 from avlab.store.database import LAST_STATE
 from avlab.store.errors import UnknownRun
 from avlab.store.plain import plain
@@ -111,8 +110,8 @@ def runs(con: duckdb.DuckDBPyConnection, deleted: bool = False) -> list[dict]:
         {"headline": list(HEADLINE), "deleted": deleted},
     )
     for run in answer:
-        config = json.loads(run.pop("config"))
-        run["emulated"] = emulated(json.loads(run.pop("machine")))
+        config = recorded.settings(run.pop("config"))
+        run["emulated"] = emulated(recorded.machine(run.pop("machine")))
         arms = run.pop("arms")
         plan = run.pop("plan")
         run["policy"] = compared(plan) or (", ".join(arms) if arms else config.get("policy"))
@@ -139,7 +138,9 @@ def describe(con: duckdb.DuckDBPyConnection, run: str) -> dict:
     answer = found[0]
     answer["run_id"], answer["started"] = str(answer.pop("run")), answer.pop("wall")
     answer["state"] = _state(answer["state"], _is_owned(con))
-    answer["config"], answer["machine"] = json.loads(answer["config"]), json.loads(answer["machine"])
+    answer["config"] = recorded.settings(answer["config"])
+    answer["machine"] = recorded.machine(answer["machine"])
+    answer["K"] = recorded.draft_positions(answer["K"])
     answer["emulated"] = emulated(answer["machine"])
     sql = "SELECT arg_max(cost_hash, profile) FROM cost_tables WHERE run = ?::UUID"
     answer["cost_hash"] = con.execute(sql, [run]).fetchall()[0][0]
@@ -158,7 +159,7 @@ def compared(arms: str | None) -> str:
     """What an experiment with these arms (JSON) compares, in words; "" for None."""
     if not arms:
         return ""
-    labels = json.loads(arms)
+    labels = recorded.labels(arms)
     loads = {load_of(label) for label in labels}
     if loads == {None}:
         return f"A/B of {', '.join(labels)}"
@@ -167,7 +168,7 @@ def compared(arms: str | None) -> str:
 
 def arrival_of(config: dict, arms: str | None) -> str | None:
     """How requests arrive in a run of this configuration; a frontier (arms: JSON) has a load for each of its cells."""
-    loads = sorted({load for label in json.loads(arms or "[]") if (load := load_of(label))})
+    loads = sorted({load for label in recorded.labels(arms) if (load := load_of(label))})
     return f"closed:{', '.join(map(str, loads))}" if loads else config.get("arrival")
 
 
@@ -211,8 +212,8 @@ def run_list(con: duckdb.DuckDBPyConnection) -> list[dict]:
         f"WHERE run NOT IN ({DELETED}) ORDER BY run DESC",
     )
     for run in answer:
-        config = json.loads(run.pop("config"))
-        run["emulated"] = emulated(json.loads(run.pop("machine")))
+        config = recorded.settings(run.pop("config"))
+        run["emulated"] = emulated(recorded.machine(run.pop("machine")))
         arms = run.pop("arms")
         run["policy"], run["workload"] = compared(arms) or config.get("policy"), config.get("workload")
         run["arrival"] = arrival_of(config, arms)

@@ -9,6 +9,7 @@ from avlab.policies.arm import arm_of
 from avlab.speculation.calibration import BINS, FIELDS, Scores, scores
 from avlab.speculation.stuck import dropped_in_a_row
 from avlab.store.plain import plain
+from avlab.store.ranges import MOST_K
 from avlab.store.runs import ENDINGS, UNHELD, blocks, describe, rows
 from avlab.store.traces import events_since
 from avlab.store.watching import watched
@@ -61,7 +62,8 @@ def calibration_sums(
     columns = ", ".join(f"sum({field})::DOUBLE" for field in FIELDS)
     found = con.execute(
         f"SELECT position, bin, {columns} FROM calibration WHERE run = $run::UUID AND source = $source "
-        "AND block IN $blocks GROUP BY position, bin",
+        f"AND block IN $blocks AND position BETWEEN 0 AND {MOST_K} AND bin BETWEEN 0 AND {BINS - 1} "
+        "GROUP BY position, bin",
         {"run": run, "source": source, "blocks": _chosen_blocks(con, run, kinds, arm)},
     ).fetchnumpy()
     position, bins = (np.asarray(found[name], dtype=np.int64) for name in ("position", "bin"))

@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
 from typing import Any, Literal
 
 from rich.console import Console
@@ -212,9 +211,9 @@ def show_runs(runs: list[dict[str, Any]]) -> None:
         least = id_length if name == "run" else None
         table.add_column(name, justify=side, no_wrap=not told, overflow="fold", min_width=least)
     for run in runs:
-        begun = datetime.fromtimestamp(run["started"]).strftime("%Y-%m-%d %H:%M")
+        begun = formats.moment(run["started"], "%Y-%m-%d %H:%M")
         state = f"{run['state']}, emulated" if run["emulated"] else run["state"]
-        counts = (number(run["duration_s"], 0), f"{run['steps']:,}", f"{run['tokens']:,}")
+        counts = (number(run[name], 0) for name in ("duration_s", "steps", "tokens"))
         table.add_row(run["run_id"][-id_length:], begun, state, run["policy"], run["workload"], *counts)
     console.print(table)
 

@@ -40,7 +40,11 @@ def comparable(rows: Columns) -> dict[str, np.ndarray]:
 
 def over_windows(rows: Columns, source: str, K: int) -> tuple[np.ndarray, np.ndarray]:
     """The end of each window (s on the run's clock, [W]) and its sums [W, K, 128, 5]."""
-    mine = rows["source"] == source if len(rows.get("source", ())) else np.zeros(0, bool)
+    if not len(rows.get("source", ())):
+        return np.zeros(0), np.zeros((0, K, BINS, len(FIELDS)))
+    mine = rows["source"] == source
+    for name, most in (("position", K), ("bin", BINS)):  # a database may hold anything
+        mine &= (rows[name] >= 0) & (rows[name] < most)
     if not mine.any():
         return np.zeros(0), np.zeros((0, K, BINS, len(FIELDS)))
     bucket, row = np.unique(rows["bucket"][mine], return_inverse=True)

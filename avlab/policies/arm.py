@@ -205,6 +205,7 @@ def arm_of(label: str) -> Arm:
 
 
 def load_of(label: str) -> int | None:
-    """The requests under way that a label such as "fixed:5@16" asks for; None where it leaves that to the plan."""
+    """The requests under way that a label such as "fixed:5@16" asks for; None where it leaves that to the plan, or has
+    something else there, as a recorded label may."""
     load = label.partition("@")[2]
-    return int(load) if load else None
+    return int(load) if re.fullmatch("[0-9]{1,9}", load) else None
