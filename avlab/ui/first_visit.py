@@ -36,7 +36,7 @@ def scene(run: shown.Shown, steps: Columns) -> None:
 
 def ways_on(run: shown.Shown) -> None:
     """Buttons that lead on from the story."""
-    left, middle = st.columns(2)
+    left, middle, right = st.columns(3)
     left.button(
         "Your own machine, real engine", key="own-machine", type="primary", icon=":material/play_arrow:",
         width="stretch", on_click=_own_machine,
@@ -46,6 +46,9 @@ def ways_on(run: shown.Shown) -> None:
         "Once more", key="story-again", icon=":material/replay:", width="stretch", disabled=run.live,
         on_click=_again,
     )  # fmt: skip
+    right.page_link(
+        "pages/tour.py", label="How it works, in eight scenes", icon=":material/school:", width="stretch"
+    )
 
 
 def _own_machine() -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import streamlit as st
 
+from avlab.glossary import WORDS
 from avlab.ui import badge, host, sidebar
 from avlab.ui.browser import read
 from avlab.ui.chart import preload
@@ -26,6 +27,8 @@ def visit(pages: Path) -> None:
     host.begin_story()
     sidebar.draw()
     with st.sidebar:
+        with st.expander("Words", icon=":material/dictionary:"):
+            st.markdown("  \n".join(f"**{word}**: {means}." for word, means in WORDS.items()))
         preload()
     badge.put("")  # until the page shows a run
     page.run()

@@ -9,7 +9,7 @@ from places import ROOT
 PAGES = sorted(ROOT.joinpath("pages").glob("[a-z]*.py"))
 ROOMS_OF_PAGES = {  # below them: the engine and the worker's side are not
     "config", "diagnosis", "experiments", "figures", "formats", "kinds", "machines", "policies", "speculation", "store",
-    "ui", "vllm", "wire",
+    "tour", "ui", "vllm", "wire",
 }  # fmt: skip
 
 

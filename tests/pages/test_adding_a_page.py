@@ -35,7 +35,7 @@ def test_one_file_more_is_a_page_more(tmp_path, monkeypatch):
         app = AppTest.from_file(str(tmp_path / "app.py"), default_timeout=120).run()
         app.switch_page("pages/of_my_own.py").run()
         assert not app.exception and "## Of my own" in said(app)
-    assert [page.title for page in navigated[-1]][:3] == ["Live", "Of my own", "Coefficients"]
+    assert [page.title for page in navigated[-1]][:3] == ["Live", "Of my own", "Tour"]
 
 
 def test_a_page_is_not_run_to_be_found(tmp_path):

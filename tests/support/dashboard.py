@@ -13,7 +13,7 @@ from avlab.ui.page_files import page_files
 STAND_IN = (sys.executable, str(SUPPORT / "stand_in_serving.py"))
 ALL_PAGES = tuple(file.name for file in page_files(ROOT / "pages"))
 PAGES = tuple(
-    name for name in ALL_PAGES if name not in ("estimators", "sampling_bias", "vllm")
+    name for name in ALL_PAGES if name not in ("estimators", "sampling_bias", "tour", "vllm")
 )  # those that show a run
 
 

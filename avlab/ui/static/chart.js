@@ -27,6 +27,21 @@ const OPTIONS = {
   responsive: true, displaylogo: false, showSendToCloud: false, displayModeBar: TOUCH ? false : 'hover',
   modeBarButtonsToRemove: ['lasso2d', 'select2d', 'autoScale2d'],
 };
+const WHOLE = {  // a button of every chart
+  name: 'Full screen', title: 'Full screen',
+  icon: { width: 24, height: 24, path: 'M4 9V4h5v2H6v3zm11-5h5v5h-2V6h-3zM4 15h2v3h3v2H4zm14 0h2v5h-5v-2h3z' },
+  click: (div) => (document.fullscreenElement ? document.exitFullscreen() : div.requestFullscreen()),
+};
+OPTIONS.modeBarButtonsToAdd = [WHOLE];
+document.addEventListener('fullscreenchange', () => {
+  for (const div of document.querySelectorAll('.avlab-chart')) {
+    const whole = document.fullscreenElement === div;
+    if (whole || div.wasWhole) {
+      window.Plotly.relayout(div, { height: whole ? 0.94 * window.innerHeight : div.ownHeight });
+    }
+    div.wasWhole = whole;
+  }
+});
 const ONE_ROW = 30;  // pixels of a legend of one row
 const PHONE = 640;  // widest page where charts stand under each other
 
@@ -67,7 +82,8 @@ export default function draw({ data, parentElement }) {
   div.look = look;
   const parsed = JSON.parse(data.figure);
   const own = parsed.layout.height || 260;
-  parsed.layout.height = own + (div.legendRows || 0);
+  div.ownHeight = parsed.layout.height = own + (div.legendRows || 0);
+  if (document.fullscreenElement === div) parsed.layout.height = 0.94 * window.innerHeight;
   div.style.minHeight = parsed.layout.height + 'px';
   load().then((Plotly) => {
     const figure = themed(parsed, style);
