@@ -37,7 +37,8 @@ document.addEventListener('fullscreenchange', () => {
   for (const div of document.querySelectorAll('.avlab-chart')) {
     const whole = document.fullscreenElement === div;
     if (whole || div.wasWhole) {
-      window.Plotly.relayout(div, { height: whole ? 0.94 * window.innerHeight : div.ownHeight });
+      const height = whole ? 0.94 * window.innerHeight : div.ownHeight;
+      window.Plotly.relayout(div, { height, width: whole ? 0.96 * window.innerWidth : null });
     }
     div.wasWhole = whole;
   }
