@@ -60,7 +60,7 @@ def show(
         return
     out = terminal.answers()
     out.print(
-        f"{about.text()}: {found.texts:,} texts, {found.anchors:,} anchors, K = {about.K}, drafts of {about.drafter}. "
+        f"{about.text()}: {found.size()}, K = {about.K}, drafts of {about.drafter}. "
         f"{found.tokens_per_step():.2f} tokens a step where all drafts are verified.",
         soft_wrap=True,
     )

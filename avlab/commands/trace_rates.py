@@ -57,7 +57,7 @@ def parametric_trace(
         )
         return
     terminal.answers().print(
-        f"{path}: {trace.about.text()}; {trace.texts:,} texts, {trace.anchors:,} anchors, "
+        f"{path}: {trace.about.text()}; {trace.size()}, "
         f"{trace.tokens_per_step():.2f} tokens a step where all drafts are verified.",
         soft_wrap=True,
     )

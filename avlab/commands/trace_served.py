@@ -42,7 +42,7 @@ def served_trace(
         terminal.print_json({"file": str(path), "note": trace.about.note} | counts)
         return
     terminal.answers().print(
-        f"{path}: {trace.texts:,} texts, {trace.anchors:,} anchors ({trace.about.note}; stand-ins elsewhere), "
+        f"{path}: {trace.size()} ({trace.about.note}; stand-ins elsewhere), "
         f"{left_out} requests left out. Exact for the policy that served it, an approximation for others.",
         soft_wrap=True,
     )

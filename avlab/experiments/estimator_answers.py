@@ -60,7 +60,7 @@ def stuck(traces: Sequence[Trace], machine: Machine, progress: Progress) -> str:
                     )
                     fits = [each.coefficients for _, each in history]
                     slopes = [each.slope for each in fits if each is not None]
-                    ece = scores(sums_by_text(history[-1][1], judged, trace.texts).sum(axis=(0, 1))).ece
+                    ece = scores(sums_by_text(history[-1][1], judged, trace).sum(axis=(0, 1))).ece
                     cells += [f"{slopes[-1]:.3f}", f"{ece:.3f}"]
                     if name == "online":
                         labels = np.diff([seen for seen, _ in history])

@@ -73,12 +73,14 @@ def fully_verified(trace: Trace) -> Slots:
 
 
 def folds(trace: Trace, seed: int = 0) -> np.ndarray:
-    """Which fold each text is in, [T]: equal shares of every kind, by chance."""
-    fold, rng = np.zeros(trace.texts, dtype=np.int64), np.random.default_rng([seed, 5])
-    for kind in sorted(set(trace.kind)):
-        mine = rng.permutation(np.flatnonzero(trace.kind == kind))
+    """Which fold each text is in, [T]: equal shares of every kind, by chance. All draws of a text are in one."""
+    draws = trace.about.draws
+    kinds = trace.kind[::draws]
+    fold, rng = np.zeros(len(kinds), dtype=np.int64), np.random.default_rng([seed, 5])
+    for kind in sorted(set(kinds)):
+        mine = rng.permutation(np.flatnonzero(kinds == kind))
         fold[mine] = np.arange(len(mine)) % FOLDS
-    return fold
+    return np.repeat(fold, draws)
 
 
 def check(trace: Trace, names: list[str]) -> None:

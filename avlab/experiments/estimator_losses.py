@@ -149,7 +149,7 @@ def rates(
     """Tokens/s by repeat, [repeats], each on a set of texts of its own. ahead [A, K]: chances that are known before."""
     found = np.zeros(repeats)
     for repeat in range(repeats):
-        texts = np.random.default_rng([seed, 4, repeat]).integers(0, trace.texts, trace.texts)
+        texts = trace.sample(np.random.default_rng([seed, 4, repeat]))
         replay = Replay(trace, machine, policy, load, seed + 1 + repeat, texts)
         tokens = milliseconds = 0.0
         for number in range(SETTLE + max(STEPS, REQUEST_STEPS // load)):

@@ -63,15 +63,17 @@ class Judged:
     own: Scored | None
 
 
-def sums_by_text(estimator: Estimator, slots: Slots, texts: int) -> np.ndarray:
-    """Binned sums of an estimator's predictions, [T, K, BINS, 5]."""
+def sums_by_text(estimator: Estimator, slots: Slots, trace: Trace) -> np.ndarray:
+    """Binned sums of an estimator's predictions, [T, K, BINS, 5]; all draws of a text count as one text."""
     log_odds = estimator.predict(slots.features.only(estimator.reads))
     K = log_odds.shape[1]
-    found = np.zeros((texts, K, BINS, len(FIELDS)))
+    found = np.zeros((trace.texts // trace.about.draws, K, BINS, len(FIELDS)))
     for text in np.unique(slots.text):
         mine = slots.text == text
         labelled = slots.labels.labelled[mine] & np.isfinite(log_odds[mine])
-        found[text] = bin_sums(np.nan_to_num(log_odds[mine]), slots.labels.label[mine], labelled)
+        found[text // trace.about.draws] += bin_sums(
+            np.nan_to_num(log_odds[mine]), slots.labels.label[mine], labelled
+        )
     return found
 
 
@@ -142,7 +144,7 @@ def _judged(
             for number, (seen, estimator) in enumerate(history):
                 if own and number < len(history) - 1:
                     continue
-                mine = sums_by_text(estimator, judged, trace.texts)
+                mine = sums_by_text(estimator, judged, trace)
                 if (at := 0 if own else number) == len(total):
                     labels.append(0.0)
                     total.append(np.zeros_like(mine))
@@ -189,7 +191,9 @@ def transfer(
         there = np.flatnonzero(fold == 0)
         after = learning.learn(judged_on, machine, name, there, seed=seed, start=before)[-1][1]
         at_once, later = (
-            scored(sums_by_text(each, slots, judged_on.texts)[fold == 1].sum(axis=1), seed)
+            scored(
+                sums_by_text(each, slots, judged_on)[fold[:: judged_on.about.draws] == 1].sum(axis=1), seed
+            )
             for each in (before, after)
         )
         found.append((name, at_once, later))

@@ -135,9 +135,7 @@ class Serving:
     def _block(self, number: int) -> Block:
         """Requests begin spread evenly over their texts; they lose that spread, as a lasting load has none, before
         counting begins: in as long as one text takes."""
-        texts = np.random.default_rng([self._seed, 4, number]).integers(
-            0, self._trace.texts, self._trace.texts
-        )
+        texts = self._trace.sample(np.random.default_rng([self._seed, 4, number]))
         replay = Replay(self._trace, self._machine, self._policy, self.load, self._seed + 1 + number, texts)
         mean, served = float(self._trace.output_tokens.mean()), 0
         while served < self.load * mean:

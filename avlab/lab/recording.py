@@ -30,15 +30,21 @@ class Recording:
     early, one sentence.
     """
 
-    def __init__(self, config: RunConfig, texts: int, path: Path, processes: int):
-        """path: of the new file; what is recorded lies beside it until then."""
+    def __init__(self, config: RunConfig, texts: int, path: Path, processes: int, draws: int = 1):
+        """path: of the new file; what is recorded lies beside it until then. draws: how often each text is drafted
+        for."""
         self.path, self.doing, self.done, self.due, self.error = path, "starting", 0, 0, ""
         self.folder = path.with_name(f"{path.name}.parts")
         self._lock, self._over = threading.Lock(), threading.Event()
         self._parts: queue.SimpleQueue[int] | None = None  # those that nobody has taken yet
         self._about: About | None = None
         self._count = 0
-        order = {"config": config.model_dump(mode="json"), "texts": texts, "folder": str(self.folder)}
+        order = {
+            "config": config.model_dump(mode="json"),
+            "texts": texts,
+            "draws": draws,
+            "folder": str(self.folder),
+        }
         self._running = processes
         self._children = [_Child(order, self) for _ in range(processes)]
 

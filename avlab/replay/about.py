@@ -17,7 +17,8 @@ class About:
     """Where a trace is from. features: names of the F features recorded, as in `speculation.features`.
 
     origin: recorded (drafts at every position), served (only at those that a run visited) or parametric (no text and no
-    draft: drawn from rates). note: what else a reader must know, in a few words.
+    draft: drawn from rates). note: what else a reader must know, in a few words. draws: how often each text was drafted
+    for; its copies stand side by side.
     """
 
     K: int
@@ -30,6 +31,7 @@ class About:
     top_k: int
     origin: str = RECORDED
     note: str = ""
+    draws: int = 1
 
     def sampling(self) -> str:
         """The sampling in words: "greedy", or "temperature 0.6, top-p 0.95"."""

@@ -14,7 +14,7 @@ MOST_ANCHORS = 20_000_000
 MOST_MEMORY = 4_000_000_000  # bytes of the arrays that a trace becomes
 MOST_DESCRIPTION = 100_000  # bytes of the metadata
 MOST_OF_A_KIND = 64  # bytes that the name of an anchor's kind may take, on average, before it is compressed
-MOST_K, MOST_FEATURES = 64, 64
+MOST_K, MOST_FEATURES, MOST_DRAWS = 64, 64, 1000
 SPARE = 1_000_000  # bytes that any column may take beside its values: pages and dictionaries
 
 WHOLE = ("text", "position", "accepted", "prompt_tokens", "limit")
@@ -42,7 +42,9 @@ def described(path: object, metadata: Mapping[bytes, bytes]) -> About:
         raise TraceError(f"{path} does not say its version: it is damaged, or no trace.")
     if plain.pop("version") != VERSION:
         raise TraceError(f"{path} is a trace of another version: record it again.")
-    if missing := [name for name in About.__slots__ if name not in plain and name not in ("origin", "note")]:
+    if missing := [
+        name for name in About.__slots__ if name not in plain and name not in ("origin", "note", "draws")
+    ]:
         raise TraceError(f"{path} does not say its {missing[0]}: it is damaged, or no trace.")
     for name, value in plain.items():
         if name not in About.__slots__ or not _may_be(name, value):
@@ -75,6 +77,8 @@ def _may_be(name: str, value: Any) -> bool:
         return named and (name != "origin" or value in ORIGINS)
     if name == "K":
         return whole and 0 < value <= MOST_K
+    if name == "draws":
+        return whole and 0 < value <= MOST_DRAWS
     if name in ("seed", "top_k"):
         return whole and 0 <= value < 2**63
     return bool(number and (0 < value <= 1 if name == "top_p" else 0 <= value <= 10))

@@ -44,7 +44,7 @@ class Trace:
     [A, K, F] float32. acceptance [A, K]: the true chance of a slot given its drafted prefix, sum of min(p, q); nan
     where it was not asked for. behind [A, K, K, F]: row a holds the features of a draft that follows the text for a
     slots and then knows it no more; where the draft follows the text for fewer, any. None where drafts do not depend on
-    draws.
+    draws. Where every text was drafted for several times, `about.draws`, its copies stand side by side as texts.
     """
 
     about: About
@@ -70,6 +70,17 @@ class Trace:
         """Output tokens behind each anchor, [A]."""
         counts = self.output_tokens - 1
         return np.repeat(self.first + counts, counts) - np.arange(self.anchors)
+
+    def sample(self, random: np.random.Generator) -> np.ndarray:
+        """Numbers of as many texts as there are, with replacement, each with all its draws: a bootstrap by text."""
+        draws = self.about.draws
+        written = random.integers(0, self.texts // draws, self.texts // draws)
+        return (written[:, None] * draws + np.arange(draws)).ravel()
+
+    def size(self) -> str:
+        """How much it holds, in words: "140 texts, 23,903 anchors"."""
+        draws = f", each drafted for {self.about.draws:,} times" if self.about.draws > 1 else ""
+        return f"{self.texts // self.about.draws:,} texts{draws}, {self.anchors:,} anchors"
 
     def tokens_per_step(self) -> float:
         """Output tokens of a step that verifies whole drafts, over all anchors."""
@@ -99,7 +110,11 @@ def write_trace(trace: Trace, path: Path) -> None:
     }
     if trace.behind is not None:
         columns["behind"] = _lists(trace.behind[:, *_below(K)].reshape(trace.anchors, -1))
-    about = {"version": VERSION} | {name: getattr(trace.about, name) for name in About.__slots__}
+    about: dict[str, Any] = {"version": VERSION} | {
+        name: getattr(trace.about, name) for name in About.__slots__
+    }
+    if trace.about.draws == 1:
+        del about["draws"]
     table = pa.table(columns).replace_schema_metadata({"avlab": json.dumps(about)})
     part = path.with_name(f"{path.name}.part")  # so that nothing half written has the file's name
     try:
@@ -156,6 +171,9 @@ def _checked(path: Path, about: About, table: pa.Table) -> Trace:
         raise TraceError(f"{path} has a prompt of {prompt.min()} to {prompt.max()} tokens.")
     if not (limit >= np.repeat(ends - begins, ends - begins) + 1).all():
         raise TraceError(f"{path} has texts that are longer than their limit.")
+    draws = np.stack([ends - begins, prompt[begins], limit[begins]])
+    if len(begins) % about.draws or (draws != np.repeat(draws[:, :: about.draws], about.draws, axis=1)).any():
+        raise TraceError(f"{path} says that each text was drafted for {about.draws} times, which is not so.")
     features = _rows(path, table, "features", K * F).reshape(A, K, F)
     acceptance = _rows(path, table, "acceptance", K)
     if (

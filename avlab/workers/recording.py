@@ -32,10 +32,11 @@ from avlab.workloads import Moment, open_workload
 
 
 def prepare(
-    config: RunConfig, count: int, folder: Path, progress: Callable[[str, int, int], None]
+    config: RunConfig, count: int, draws: int, folder: Path, progress: Callable[[str, int, int], None]
 ) -> tuple[Plan, Built, Recordable, About]:
-    """The recording of so many texts under a run's settings. Raises ConfigError for a drafter that cannot be recorded,
-    TraceError where the folder holds another recording."""
+    """The recording of so many texts, each drafted for `draws` times, under a run's settings.
+
+    Raises ConfigError for a drafter that cannot be recorded, TraceError where the folder holds another recording."""
     with tempfile.TemporaryDirectory() as passing:
         costs = Path(passing) / "costs.json"
         costs.write_text(text_of([(1, 1, 1.0)], [(1, 1.0)]))  # nothing is decided by costs, so none are timed
@@ -45,11 +46,18 @@ def prepare(
         raise ConfigError([f"drafter is {config.drafter}: a trace needs one that drafts along a known text."])
     sampling = Sampling(config.temperature, config.top_p, config.top_k)
     names = built.target_name, built.drafter_name or "none"
-    about = About(drafter.K, drafter.features, *names, config.seed, *(getattr(sampling, s) for s in SETTINGS))
+    about = About(
+        drafter.K,
+        drafter.features,
+        *names,
+        config.seed,
+        *(getattr(sampling, s) for s in SETTINGS),
+        draws=draws,
+    )
     identity = (
         f"{about} {count} {config.workload} {config.max_new_tokens} {config.max_model_len} {built.dtype}"
     )
-    plan = Plan(list(_requests(config, count, built.text)), sampling, config.seed, folder, identity)
+    plan = Plan(list(_requests(config, count, built.text)), sampling, config.seed, folder, identity, draws)
     plan.open()
     return plan, built, drafter, about
 
@@ -90,7 +98,11 @@ def main() -> None:
 def _serve(order: dict[str, Any]) -> None:
     config = RunConfig.make(order["config"])
     plan, built, drafter, about = prepare(
-        config, order["texts"], Path(order["folder"]), lambda doing, *_: _say({"doing": doing})
+        config,
+        order["texts"],
+        order["draws"],
+        Path(order["folder"]),
+        lambda doing, *_: _say({"doing": doing}),
     )
     _say({"parts": plan.parts, "texts": len(plan.requests), "about": asdict(about)})
     for line in sys.stdin:

@@ -33,7 +33,10 @@ def test_a_recording_is_of_texts_that_can_be_and_overwrites_nothing(tmp_path):
     there = tmp_path / "there.parquet"
     there.write_bytes(b"kept")
     assert "is there already" in str(answer("record", there).exception) and there.read_bytes() == b"kept"
-    assert "give 1 to" in str(answer("record", tmp_path / "new.parquet", "--texts", "0").exception)
+    new = tmp_path / "new.parquet"
+    assert "give 1 to" in str(answer("record", new, "--texts", "0").exception)
+    assert "draws is 0" in str(answer("record", new, "--draws", "0").exception)
+    assert "greedy draft" in str(answer("record", new, "--draws", "2", "--temperature", "0").exception)
 
 
 METRICS = """

@@ -1,5 +1,6 @@
 """A trace recorded by several processes: the same whoever shares it, also after it was ended half way."""
 
+import numpy as np
 import pytest
 from tiny_models import write_block_drafter, write_llama, write_tokenizer
 
@@ -28,8 +29,8 @@ def config(tmp_path_factory):
     )
 
 
-def recorded(config, path, processes):
-    with Recording(config, TEXTS, path, processes) as recording:
+def recorded(config, path, processes, draws=1):
+    with Recording(config, TEXTS, path, processes, draws) as recording:
         assert recording.wait(120)
         trace = recording.finish()
     assert recording.done == recording.due == TEXTS and not recording.folder.exists()
@@ -48,6 +49,17 @@ def test_processes_share_a_recording_and_do_not_change_it(config, tmp_path):
         recording.finish()
     recorded(config, tmp_path / "shared.parquet", 2)
     assert (tmp_path / "alone.parquet").read_bytes() == (tmp_path / "shared.parquet").read_bytes()
+
+
+@pytest.mark.slow
+def test_draws_are_of_the_same_texts_and_the_first_is_as_if_alone(config, tmp_path):
+    once = recorded(config, tmp_path / "once.parquet", 1)
+    twice = recorded(config, tmp_path / "twice.parquet", 2, draws=2)
+    assert twice.texts == 2 * once.texts and twice.about.draws == 2
+    np.testing.assert_array_equal(twice.output_tokens, np.repeat(once.output_tokens, 2))
+    text = np.repeat(np.arange(twice.texts), twice.output_tokens - 1)
+    np.testing.assert_array_equal(twice.features[text % 2 == 0], once.features)
+    assert (twice.features[text % 2 == 1] != once.features).any()
 
 
 @pytest.mark.slow

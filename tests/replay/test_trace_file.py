@@ -26,6 +26,36 @@ def test_what_is_written_is_read(tmp_path, behind):
             np.testing.assert_array_equal(here, there, err_msg=name)
 
 
+def test_several_draws_of_a_text_stay_together(tmp_path):
+    """They are texts of their own in the file; a sample by text takes all of them."""
+    once, twice = made_up(texts=5), tmp_path / "twice.parquet"
+    table = pq.read_table(_written(once, tmp_path / "once.parquet"))
+    text = table["text"].to_numpy()
+    rows = np.concatenate([np.tile(np.flatnonzero(text == t), 2) for t in range(5)])
+    copies = pa.array(
+        np.concatenate([np.repeat([2 * t, 2 * t + 1], (text == t).sum()) for t in range(5)]), pa.int32()
+    )
+    about = json.loads(table.schema.metadata[b"avlab"]) | {"draws": 2}
+    table = (
+        table.take(rows).set_column(0, "text", copies).replace_schema_metadata({"avlab": json.dumps(about)})
+    )
+    pq.write_table(table, twice)
+    trace = read_trace(twice)
+    assert (
+        trace.texts == 10 and trace.size() == f"5 texts, each drafted for 2 times, {2 * once.anchors} anchors"
+    )
+    sample = trace.sample(np.random.default_rng(0))
+    assert len(sample) == 10 and (sample[::2] + 1 == sample[1::2]).all() and (sample[::2] % 2 == 0).all()
+    again = tmp_path / "again.parquet"
+    write_trace(trace, again)
+    assert read_trace(again).about == trace.about
+
+
+def _written(trace, path):
+    write_trace(trace, path)
+    return path
+
+
 def changed(tmp_path, about=None, **columns):
     """A trace's file with some of it replaced."""
     path = tmp_path / "trace.parquet"
@@ -90,6 +120,9 @@ WRONG = {
     "a target with control characters": {"about": {"target": "\x1b[31m"}},
     "a target as long as a book": {"about": {"target": "x" * 1000}},
     "an origin that there is not": {"about": {"origin": "found"}},
+    "draws that are no number": {"about": {"draws": "two"}},
+    "more draws than its texts": {"about": {"draws": 4}},
+    "draws of texts that are not alike": {"about": {"draws": 2}},
     "a field that there is not": {"about": {"owner": "me"}},
     "chances above one": {
         "acceptance": lambda c: pa.FixedSizeListArray.from_arrays(

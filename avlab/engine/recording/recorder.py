@@ -74,9 +74,13 @@ class Recorder:
         self.ids, self.column_of = (every, every) if known is None else (known.ids, known.column)
 
     @torch.inference_mode()
-    def record(self, text: Text) -> Recorded:
-        """Drafts at every position of a text. Their noise is the text's own: its seed's and the recorder's."""
-        read, noise = self._read(text), np.random.default_rng([self.seed, text.seed])
+    def record(self, text: Text, draw: int = 0) -> Recorded:
+        """Drafts at every position of a text. Their noise is the text's own: its seed's and the recorder's.
+
+        draw: which of several recordings of the text; each has other noise.
+        """
+        seeds = [self.seed, text.seed] + [draw] * (draw > 0)
+        read, noise = self._read(text), np.random.default_rng(seeds)
         drafter, n = self.drafter.follow(read.text), len(read.written)
         parts = []
         for anchors in torch.arange(n).tensor_split(-(-n // ANCHORS)):

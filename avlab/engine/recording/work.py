@@ -29,7 +29,8 @@ TEXTS = 32  # of a part
 class Plan:
     """What is recorded. requests: all of them, in order, under one sampling. folder: of the parts.
 
-    identity: what the parts depend on, one line; parts of another recording are not taken for this one's.
+    draws: how often each text is drafted for. identity: what the parts depend on, one line; parts of another recording
+    are not taken for this one's.
     """
 
     requests: Sequence[Request]
@@ -37,6 +38,7 @@ class Plan:
     seed: int
     folder: Path
     identity: str
+    draws: int = 1
 
     @property
     def parts(self) -> int:
@@ -73,7 +75,8 @@ def record_parts(
         texts = _load(texts_of(plan.folder, part))
         for number, text in enumerate(texts):
             if not drafts_of(plan.folder, part, number).exists():
-                Part.of([text], [recorder.record(text)]).save(drafts_of(plan.folder, part, number))
+                drafted = [recorder.record(text, draw) for draw in range(plan.draws)]
+                Part.of([text] * plan.draws, drafted).save(drafts_of(plan.folder, part, number))
             progress(done + number + 1)
         done += len(some)
 
