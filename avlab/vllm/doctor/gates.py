@@ -314,7 +314,7 @@ def _asked(settings: Settings, checkpoint: Checkpoint, machine: Machine) -> Sett
 
 def _unread(settings: Settings, checkpoint: Checkpoint, machine: Machine, name: str, source: str) -> Finding:
     """Nothing is known of the target's layers: what would hold if they were plain, and what would tell."""
-    tell = "Give the checkpoint's folder, or a model that the doctor knows: `avlab doctor --models`."
+    tell = "Give the checkpoint's folder, or a model that the doctor knows: `avlab doctor --matrix`."
     what = (
         f"Models of the type {checkpoint.model_type} were not read"
         if checkpoint.model_type

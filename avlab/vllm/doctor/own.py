@@ -30,7 +30,7 @@ def own_choice(model_type: str, layer: Layer, settings: Settings, machine: Machi
         later = f"enable_adaptive_verification false; {remedy}" if remedy.startswith(PULL) else remedy
         return Choice(False, "", f"{model_type}: {reason}", later)
     if model_type in ("deepseek_v4", "deepseek_v41"):
-        return _deepseek_v4(model_type, machine)
+        return _deepseek_v4(model_type, settings, machine)
     if model_type == "kimi_k3":
         return _kimi_k3(layer, settings, machine)
     if model_type in ("mimo_v2", "mimo_v2_flash"):
@@ -38,8 +38,12 @@ def own_choice(model_type: str, layer: Layer, settings: Settings, machine: Machi
     return Choice(None, "", f"{model_type} has attention of its own, which was not read")
 
 
-def _deepseek_v4(model_type: str, machine: Machine) -> Choice:
+def _deepseek_v4(model_type: str, settings: Settings, machine: Machine) -> Choice:
     own = f"{model_type} has its own attention"
+    if machine.vendor == "amd" and model_type == "deepseek_v41" and settings.before_0_33:
+        return Choice(
+            False, "", f"{own}, whose graphs on ROCm take even lengths only before 0.33", "vLLM 0.33.0"
+        )
     if machine.vendor == "amd":
         return Choice(True, "", f"{own}, which takes lengths that vary on ROCm")
     if machine.vendor not in ("nvidia", "") or (machine.vendor and machine.capability is None):
@@ -55,6 +59,9 @@ def _deepseek_v4(model_type: str, machine: Machine) -> Choice:
 
 def _kimi_k3(layer: Layer, settings: Settings, machine: Machine) -> Choice:
     """Its recurrent layers (KDA) can; its latent layers go through the selection."""
+    if machine.vendor == "amd" and settings.before_0_33:
+        reason = "kimi_k3: its KDA layers plan from lengths that the CPU knows on ROCm, before 0.33"
+        return Choice(False, "", reason, "vLLM 0.33.0")
     latent = replace(layer, kind="latent", head_size=layer.head_size or 576, kv_heads=1)
     found = choose(latent, settings, machine)
     return replace(found, reason=f"kimi_k3: its KDA layers can; of its latent layers: {found.reason}")

@@ -94,8 +94,8 @@ def _order_amd(layer: Layer, settings: Settings) -> list[str]:
         return aiter if settings.aiter_mla else ["TRITON_MLA"]
     found = [] if settings.connector else ["ROCM_ATTN"]
     if settings.aiter_mha:
-        found += ["ROCM_AITER_FA", "ROCM_AITER_UNIFIED_ATTN"]
-    return [*found, "TRITON_ATTN"]
+        found.append("ROCM_AITER_FA")
+    return [*found, "ROCM_AITER_UNIFIED_ATTN", "TRITON_ATTN"]  # the first of the two where AITER is installed
 
 
 def choose(layer: Layer, settings: Settings, machine: Machine) -> Choice:
@@ -103,6 +103,9 @@ def choose(layer: Layer, settings: Settings, machine: Machine) -> Choice:
     if layer.kind in STATES:
         return Choice(False, "", STATES[layer.kind], NOWHERE)
     if layer.kind == "mamba2":
+        if settings.before_0_33:
+            reason = "MAMBA2 plans its recurrent state from lengths that the CPU knows, before 0.33"
+            return Choice(False, "MAMBA2", reason, "vLLM 0.33.0")
         if settings.replay_ssm:
             return Choice(False, "MAMBA2", "MAMBA2 plans from the CPU's counts under ReplaySSM", "Without it")
         return Choice(True, "MAMBA2", "MAMBA2 takes lengths that the GPU decides")
@@ -160,7 +163,7 @@ def remedy(layer: Layer, settings: Settings, machine: Machine) -> str:
     if layer.kind == "latent":
         aiter = "VLLM_ROCM_USE_AITER=1 in its environment, which takes ROCM_AITER_MLA"
         if machine.vendor == "amd" and not layer.sparse and settings.decode_context == 1:
-            return aiter
+            return f"vLLM 0.33.0, and {aiter}" if settings.before_0_33 else aiter
         return "a GPU of compute capability 10 (B200, B300, GB200, GB300), where FlashInfer's kernel does"
     if settings.cache not in {"auto", *FP8}:
         return "--kv-cache-dtype auto"
