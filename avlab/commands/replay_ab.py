@@ -71,7 +71,7 @@ def ab(
     out.print(_table(answer, f"{concurrency} requests under way, {repeats} repeats ({case.emulation})"))
     for sentence in answer.sentences(case.emulation):
         out.print(sentence, soft_wrap=True)
-    say_source(case)
+    say_source(case, cells)
 
 
 def _table(answer: AB, title: str) -> Table:

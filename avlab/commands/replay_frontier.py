@@ -51,7 +51,7 @@ def frontier(
     out.print(_rates(cells, case.emulation))
     if compared:
         out.print(_ratios(compared))
-    say_source(case)
+    say_source(case, cells)
 
 
 def plain(case: Case, cells: Sequence[Cell], compared: Sequence[Ratio]) -> dict[str, object]:
@@ -61,6 +61,7 @@ def plain(case: Case, cells: Sequence[Cell], compared: Sequence[Ratio]) -> dict[
         "emulated": case.emulation,
         "machine": emulated.about.model_dump(mode="json", exclude={"draft", "verify"})
         | {"name": case.machine, "notes": list(emulated.notes)},
+        "doubts": case.doubts(cells),
         "trace": asdict(recorded.about)
         | {"name": case.trace, "texts": recorded.texts, "anchors": recorded.anchors},
         "cells": rows(case, cells),

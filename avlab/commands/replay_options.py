@@ -85,11 +85,11 @@ def with_interval(each: Ratio, digits: int = 3) -> str:
     return f"{each.ratio:.{digits}f} [{each.low:.{digits}f}, {each.high:.{digits}f}]"
 
 
-def say_source(case: Case) -> None:
-    """What a reader should know of the machine's table, and where it is from."""
+def say_source(case: Case, cells: Sequence[Cell] = ()) -> None:
+    """What a reader should know before believing these cells, and where the costs are from."""
     _, emulated = case.opened()
     out = terminal.answers()
-    for note in emulated.notes:
+    for note in case.doubts(cells):
         out.print(note, soft_wrap=True)
     out.print(f"Source of the costs: {emulated.about.source} ({emulated.about.trust}).", soft_wrap=True)
 

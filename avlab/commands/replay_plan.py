@@ -98,4 +98,4 @@ def plan(
         say(f"\nOne setting for all loads: {one.arm}, {loss} (emulated).")
         if one.arm not in {each.arm for each in by_vllm}:
             say(lines[one.arm].line.shell())
-    say_source(case)
+    say_source(case, cells)

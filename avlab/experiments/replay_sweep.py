@@ -13,6 +13,7 @@ from avlab.experiments.replay_pool import Pool
 from avlab.machines import Machine, machine
 from avlab.policies.arm import DEFAULT_ARM, Arm, labels, unlabelled
 from avlab.processes import usable_cores
+from avlab.replay.doubts import doubts, drawn_again
 from avlab.replay.emulation import emulation
 from avlab.replay.trace import Trace, TraceError
 from avlab.replay.traces import trace_named
@@ -38,13 +39,22 @@ class Case:
     def opened(self) -> tuple[Trace, Machine]:
         """Trace and machine. Raises TraceError, MachineError."""
         recorded = trace_named(self.trace)
-        return recorded, machine(self.machine, recorded.about.K)
+        emulated = machine(self.machine, recorded.about.K)
+        emulated.require_depth(recorded.about.K)
+        return recorded, emulated
 
     @property
     def emulation(self) -> str:
         """The badge: whose costs, whose text. Raises as `opened`."""
         recorded, emulated = self.opened()
         return emulation(emulated.about, recorded.about)
+
+    def doubts(self, cells: Sequence[Cell] = ()) -> list[str]:
+        """What a reader should know before believing these cells. Raises as `opened`."""
+        recorded, emulated = self.opened()
+        found, most = doubts(emulated, recorded.about), max(cells, key=lambda cell: cell.load, default=None)
+        short = drawn_again(most.load, most.texts, most.of) if most else ""
+        return [*found, short] if short else found
 
     def wanted(self, arms: Sequence[str], loads: Sequence[int]) -> list[tuple[str, int]]:
         """The cells of these arms, as labels, and loads, load by load.

@@ -190,6 +190,7 @@ class ReplayConfig(Traffic):
     def _fits(self) -> Self:
         """Raises TraceError, MachineError or PolicyError, each a sentence."""
         most = self.emulated.about.most_requests
+        self.emulated.require_depth(self.K)
         self.arm.require_features(self.about.features)
         if self.requests_at_once is not None and self.requests_at_once > most:
             raise ValueError(

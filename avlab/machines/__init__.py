@@ -54,6 +54,18 @@ class Machine:
         """Whether a step's cost depends on the tokens in its requests' caches."""
         return self.draft_cached_ms + self.verify_cached_ms > 0
 
+    def require_depth(self, K: int) -> None:
+        """Raises MachineError where drafts of K positions were not timed: what lies beyond would cost nothing."""
+        draft = self.about.draft
+        if isinstance(draft, Fit) or not draft.by_depth or not any(ms > 0 for *_, ms in draft.samples):
+            return
+        deepest = max(depth for _, depth, _ in draft.samples)
+        if deepest < K:
+            raise MachineError(
+                f"{self.about.title}: drafts of up to {deepest} positions were timed, and the trace drafts {K}: take "
+                f"a trace of at most {deepest}, or time deeper drafts."
+            )
+
     def milliseconds(
         self, requests: int, depth: int, tokens: int, cached: int = 0, prefill: int = 0
     ) -> tuple[float, float, float]:

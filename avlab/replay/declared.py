@@ -106,7 +106,7 @@ def check_columns(path: object, file: pq.ParquetFile, about: About) -> None:
         if field.name in widths and kind != pa.list_(pa.float16(), widths[field.name]):
             raise TraceError(
                 f"{path}: the column {field.name} is {_shown(kind)}; {widths[field.name]} half-precision numbers a row "
-                "are due."
+                f"are due: K is {K} in all of a trace."
             )
     memory = rows * 4 * (K * F + K + (K * K * F if "behind" in names else 0))
     if memory > MOST_MEMORY:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
+from avlab import formats
 from avlab.experiments.plan import baseline_of
 from avlab.experiments.replay_ab import compared
 from avlab.experiments.replay_sweep import Case
@@ -67,4 +68,5 @@ def _show(case: Case, seen: replays.Seen, baseline: str, due: int) -> None:
         ],
         hide_index=True, column_config=experiment_columns.COLUMNS,
     )  # fmt: skip
-    st.caption(f"{blocks} repeats, each on a sample of texts of its own. Every speed here is {badge}.")
+    said = f"{blocks} repeats, each on a sample of texts of its own. Every speed here is {badge}."
+    st.caption(formats.literal(" ".join([said, *case.doubts(seen.cells)])))

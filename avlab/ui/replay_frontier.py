@@ -97,7 +97,7 @@ def _show(case: Case, seen: replays.Seen, measured: Sequence[Point], K: int) -> 
             column_config=experiment_columns.COLUMNS | {"over the best fixed": THREE_DIGITS},
             placeholder=formats.DASH,
         )  # fmt: skip
-        st.caption(f"Every speed here is {badge}.")
+        st.caption(formats.literal(" ".join([f"Every speed here is {badge}.", *case.doubts(seen.cells)])))
 
 
 def _laid(cells: Sequence[Cell], measured: Sequence[Point]) -> tuple[list[PublishedPoint], str]:

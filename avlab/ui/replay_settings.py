@@ -9,6 +9,7 @@ from avlab import formats, machines
 from avlab.config import DEFAULT_ARRIVAL, ConfigError
 from avlab.kinds.replay import PACES, POLICIES, ReplayConfig
 from avlab.replay import traces
+from avlab.replay.doubts import doubts
 from avlab.ui.presets import REPLAY_PRESETS, Preset
 from avlab.ui.settings import SUGGESTED, workloads
 
@@ -96,7 +97,7 @@ def dialog() -> None:
             f"In force now: {now.emulation}. Costs from {about.source} ({about.trust}; {about.licence})."
         )
     )
-    for note in now.emulated.notes:
+    for note in doubts(now.emulated, now.about):
         st.caption(formats.literal(note))
     st.caption("The run in force, from a terminal:")
     st.code(command_line(now), language="bash", wrap_lines=True)

@@ -12,6 +12,7 @@ from avlab import plugins
 from avlab.about import code_version, installed, processor
 from avlab.kinds.replay import ReplayConfig
 from avlab.machines import Fit, Machine
+from avlab.replay.doubts import doubts
 from avlab.replay.emulation import EMULATED
 from avlab.replay.server import ReplayServer
 from avlab.replay.workload import TextNumbers
@@ -64,7 +65,7 @@ def serve(order: Order[ReplayConfig]) -> str:
         )
     )
     order.outbox.put(_costs(machine, engine.K))
-    for note in machine.notes:
+    for note in doubts(machine, config.about):
         order.event("info", "note", note)
     report = StepReporter(order.outbox.put, clock, engine.K, config.drafts, features)
     reason = Server(order, engine, TextNumbers(), workload, report).run()
