@@ -8,9 +8,13 @@ from pathlib import Path
 
 import streamlit as st
 
-from avlab.ui import host, shell
+from avlab.ui import addresses, host, shell
+from avlab.ui.page_files import page_files
+
+PAGES = Path(__file__).parent / "pages"
 
 if __name__ == "__main__":
-    shell.visit(Path(__file__).parent / "pages")
+    shell.visit(PAGES)
 else:
-    app = st.App(__file__, lifespan=host.lifespan, routes=host.ROUTES)
+    links = [page.name for page in page_files(PAGES)]
+    app = st.App(__file__, lifespan=host.lifespan, routes=addresses.routes(links))

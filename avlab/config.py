@@ -153,6 +153,8 @@ class Traffic(BaseModel):
     def _no_nul(cls, value: Any) -> Any:
         if isinstance(value, str) and "\0" in value:
             raise ValueError("a name or path in the configuration holds a NUL character.")
+        if isinstance(value, str) and value != value.encode("utf-8", "replace").decode("utf-8"):
+            raise ValueError(f"a name or path is {ascii(value)[:80]}; it must be text (UTF-8).")
         return value
 
     @field_validator("arrival")

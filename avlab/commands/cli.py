@@ -15,7 +15,7 @@ import typer.main
 
 from avlab import plugins
 from avlab.bias.grammar import CaseError
-from avlab.commands import bias, lab, machine, replay, terminal, trace, vllm
+from avlab.commands import bias, encoding, lab, machine, replay, terminal, trace, vllm
 from avlab.commands.ab import ab
 from avlab.commands.attach import attach
 from avlab.commands.doctor import doctor
@@ -86,6 +86,7 @@ def first(
 
 def main() -> None:
     """The entry point: errors of ours become their sentence."""
+    encoding.tolerate()
     try:
         app(plugin_first(sys.argv[1:]))
     except (ConfigError, CaseError) as error:

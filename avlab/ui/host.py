@@ -15,11 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import plotly
 import streamlit as st
-from starlette.requests import Request
-from starlette.responses import FileResponse
-from starlette.routing import Route
 
 from avlab import plugins, sample, story
 from avlab.config import RunConfig, default_database
@@ -34,7 +30,6 @@ from avlab.wire.commands import Experiment
 
 FEEDS_KEPT = 8  # runs whose rows stay in memory; each is some megabytes
 M_ARENA_MAX, HEAPS = -8, 2  # of glibc's malloc.h; two threads seldom allocate at once here
-PLOTLY_PATH = "/avlab/plotly.min.js"
 STILL = "AVLAB_STORY"  # the environment variable that, as "no", lets a first visit start nothing
 
 _lab: Lab | None = None
@@ -189,11 +184,3 @@ def run_list() -> list[dict[str, Any]]:
     """All runs, newest first, without their counts."""
     with connection() as con:
         return queries.run_list(con)
-
-
-def _plotly(_: Request) -> FileResponse:
-    path = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
-    return FileResponse(path, headers={"Cache-Control": "public, max-age=86400"})
-
-
-ROUTES = [Route(PLOTLY_PATH, _plotly)]  # the wheel's own copy: nothing is fetched from elsewhere

@@ -3,6 +3,8 @@
 A message of another version, or one that does not fit, is refused, never guessed at.
 """
 
+from typing import Any
+
 import msgspec
 
 from avlab.wire.commands import Command
@@ -35,8 +37,22 @@ class MessageError(ValueError):
 
 
 def encode(message: Envelope | Message) -> bytes:
-    """A message as bytes."""
-    return _encoder.encode(message)
+    """A message as bytes. Half of a surrogate pair, which no text outside may hold, is sent as a question mark."""
+    try:
+        return _encoder.encode(message)
+    except UnicodeEncodeError:
+        return _encoder.encode(_whole(msgspec.to_builtins(message, builtin_types=(bytes,))))
+
+
+def _whole(value: Any) -> Any:
+    """Plain values with every text made whole."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, dict):
+        return {_whole(name): _whole(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_whole(each) for each in value]
+    return value
 
 
 def decode_frame(data: bytes) -> Envelope:

@@ -87,6 +87,7 @@ export default function draw({ data, parentElement }) {
   if (document.fullscreenElement === div) parsed.layout.height = 0.94 * window.innerHeight;
   div.style.minHeight = parsed.layout.height + 'px';
   load().then((Plotly) => {
+    if (!div.data) div.textContent = '';
     const figure = themed(parsed, style);
     if (TOUCH) figure.layout.dragmode = false;
     Plotly.react(div, figure.data, figure.layout, OPTIONS).then(() => {
@@ -98,5 +99,9 @@ export default function draw({ data, parentElement }) {
       div.style.minHeight = own + rows + 'px';
       Plotly.relayout(div, { height: own + rows });
     });
+  }, (address) => {
+    div.drawn = null;
+    if (!div.data) div.textContent = `This chart cannot be drawn: ${address} does not answer. Reload the page; behind a `
+      + 'proxy, let it pass on that address too.';
   });
 }
