@@ -8,6 +8,7 @@ from avlab.commands.options import Json
 from avlab.commands.replay_ab import ab
 from avlab.commands.replay_frontier import frontier
 from avlab.commands.replay_plan import plan
+from avlab.commands.replay_published import published
 from avlab.commands.replay_rules import compare_rules
 from avlab.commands.replay_sweep import sweep
 
@@ -23,6 +24,7 @@ app.command("ab")(ab)
 app.command("sweep")(sweep)
 app.command("plan")(plan)
 app.command("rules")(compare_rules)
+app.command("published")(published)
 
 
 @app.command()

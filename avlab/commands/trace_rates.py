@@ -70,12 +70,17 @@ def _rates(rates: str | None, profile: Path | None, metrics: str | None) -> tupl
     if profile is not None:
         return of_profile(profile.expanduser())
     if rates is not None:
-        try:
-            return tuple(float(each) for each in rates.split(",")), "rates as given"
-        except ValueError:
-            raise ConfigError(["--rates needs numbers with commas between, such as 0.8,0.7,0.6."]) from None
+        return typed_rates(rates), "rates as given"
     assert metrics is not None
     return _measured(metrics)
+
+
+def typed_rates(text: str) -> tuple[float, ...]:
+    """Rates with commas between. Raises ConfigError."""
+    try:
+        return tuple(float(each) for each in text.split(","))
+    except ValueError:
+        raise ConfigError(["--rates needs numbers with commas between, such as 0.8,0.7,0.6."]) from None
 
 
 def _measured(metrics: str) -> tuple[tuple[float, ...], str]:

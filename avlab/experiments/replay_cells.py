@@ -114,7 +114,8 @@ class Serving:
     @property
     def cell(self) -> Cell:
         """What was served so far; at least one block."""
-        return Cell(self.arm, self.load, self._texts, self._trace.texts, tuple(self._blocks))
+        of = self._trace.texts // self._trace.about.draws
+        return Cell(self.arm, self.load, self._texts, of, tuple(self._blocks))
 
     def more(self, blocks: int) -> Cell:
         """Serve so many blocks more; an arm that learns has learnt for LEARN steps before the first."""

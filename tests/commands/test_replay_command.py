@@ -123,3 +123,15 @@ def test_what_cannot_be_replayed_is_one_sentence(trace, options, sentence):
         options = ()
     refused = answer("frontier", *given, *options)
     assert refused.exit_code and is_ours(refused.exception) and sentence in str(refused.exception)
+
+
+def test_the_published_frontier_stands_beside_its_replay():
+    asked = ("published", "--concurrency", "1,16", "--repeats", "2", "--processes", "1")
+    plain = json.loads(answer(*asked, "--json").stdout)
+    assert "DeepSeek-V4-Pro" in plain["published"] and "parametric acceptance" in plain["emulated"]
+    found = {(each["arm"], each["load"]): each for each in plain["ratios"]}
+    assert len(found) == 2 * 6
+    assert found["adaptive", 16]["over"] == "fixed:5"
+    assert found["adaptive", 16]["published"] == pytest.approx(2037 / 1939)
+    assert found["none", 1]["replayed"]["ratio"] < 0.6  # drafts that 72 % follow are worth having
+    assert "serves 1 to 256" in str(answer("published", "--concurrency", "1000").exception)
