@@ -50,11 +50,6 @@ def emulated(text: str, emulation: str) -> str:
     return f"Emulated: {text}" if text and emulation else text
 
 
-def literal(text: str) -> str:
-    """Text that Streamlit's Markdown leaves alone."""
-    return re.sub(r"([\\\[\]`*_:$~<])", r"\\\1", text)
-
-
 def unbroken(text: str) -> str:
     """A sentence whose numbers stay in one line with their % sign."""
     return re.sub(r"(?<=[\d\]…]) %", "\u00a0%", text)

@@ -1,6 +1,5 @@
 """A run as one HTML file that needs nothing else: settings, verdict, charts that zoom, ledger, definitions, machine."""
 
-import html
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +9,7 @@ import duckdb
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
+from avlab.escaping import figure_without_links, in_html, in_script
 from avlab.experiments.analysis import analyse
 from avlab.experiments.answers import ABAnswer, FrontierAnswer, Objective
 from avlab.experiments.frontier_analysis import analyse_frontier
@@ -76,7 +76,7 @@ def report(con: duckdb.DuckDBPyConnection, run: str, slo: Objective | None = Non
     charts += _serving(con, feed, about["K"])
     if emulation := about["emulated"]:
         said = f"All speeds, times and costs of this run are {emulation}. Its text is exact; the costs are a table's."
-        parts = [f"<p class='why'>{html.escape(said)}</p>", *parts]
+        parts = [f"<p class='why'>{in_html(said)}</p>", *parts]
         charts = [(f"{title}, emulated", reading, figure) for title, reading, figure in charts]
     config = {
         name: value for name, value in about["config"].items() if name not in PRIVATE and value is not None
@@ -88,8 +88,8 @@ def report(con: duckdb.DuckDBPyConnection, run: str, slo: Objective | None = Non
         for name in ("target", "target_hash", "drafter", "drafter_hash", "cost_hash", "code")
     }
     body = [
-        f"<h1>avlab: run {html.escape(about['run_id'][-8:])}</h1>",
-        f"<p class='quiet'>{html.escape(about['run_id'])} · {moment(about['started'])} · {about['state']}</p>",
+        f"<h1>avlab: run {in_html(about['run_id'][-8:])}</h1>",
+        f"<p class='quiet'>{in_html(about['run_id'])} · {moment(about['started'])} · {in_html(about['state'])}</p>",
         *parts,
         *(_chart(number, chart) for number, chart in enumerate(charts)),
         "<h2>Settings</h2>", _pairs(config),
@@ -113,7 +113,7 @@ def _experiment(
 
 def _ab(answer: ABAnswer) -> tuple[list[str], list[Chart]]:
     plan = answer.plan
-    first, *others = map(html.escape, answer.verdicts)
+    first, *others = map(in_html, answer.verdicts)
     plan_text = (
         f"{plan.design}: {DESIGNS[plan.design]} {answer.rounds} of {rounds(plan.rounds)}, "
         f"{blocks_of(plan)}, {requests(plan.concurrency)} under way, order of arms drawn with seed {plan.seed}."
@@ -122,11 +122,11 @@ def _ab(answer: ABAnswer) -> tuple[list[str], list[Chart]]:
     parts = [
         f"<p class='verdict'>{first}</p>",
         *(f"<p>{sentence}</p>" for sentence in others),
-        *(f"<p class='why'>{html.escape(reason.text)}</p>" for reason in answer.why),
+        *(f"<p class='why'>{in_html(reason.text)}</p>" for reason in answer.why),
         *_emulated(answer),
         _table(ab.table(answer)),
-        f"<p class='quiet'>{html.escape(intervals)}</p>",
-        f"<p class='quiet'>{html.escape(plan_text)}</p>",
+        f"<p class='quiet'>{in_html(intervals)}</p>",
+        f"<p class='quiet'>{in_html(plan_text)}</p>",
         f"<h2>Ledger{', emulated' if answer.emulated else ''}</h2>",
         _table(ab.ledger_table(answer), digits=0),
     ]
@@ -141,11 +141,11 @@ def _ab(answer: ABAnswer) -> tuple[list[str], list[Chart]]:
 
 def _emulated(answer: ABAnswer | FrontierAnswer) -> list[str]:
     """What stands over a table of speeds, where they are emulated."""
-    return [f"<p>Rates and times: {html.escape(answer.emulated)}.</p>"] if answer.emulated else []
+    return [f"<p>Rates and times: {in_html(answer.emulated)}.</p>"] if answer.emulated else []
 
 
 def _frontier(answer: FrontierAnswer) -> tuple[list[str], list[Chart]]:
-    parts = [f"<p>{html.escape(sentence)}</p>" for sentence in answer.sentences]
+    parts = [f"<p>{in_html(sentence)}</p>" for sentence in answer.sentences]
     plan = answer.plan
     plan_text = (
         f"{plan.design}: {DESIGNS[plan.design]} {counted(answer.repeats, 'whole repeat')} of "
@@ -156,7 +156,7 @@ def _frontier(answer: FrontierAnswer) -> tuple[list[str], list[Chart]]:
     parts += [
         *_emulated(answer),
         _table(frontier.table(answer.points)),
-        f"<p class='quiet'>{html.escape(plan_text)}</p>",
+        f"<p class='quiet'>{in_html(plan_text)}</p>",
         f"<h2>Ledger, per 1,000 output tokens{', emulated' if answer.emulated else ''}</h2>",
         _table(frontier.ledger_table(answer.points), digits=0),
     ]
@@ -186,10 +186,10 @@ def _serving(con: duckdb.DuckDBPyConnection, feed: Feed, K: int) -> list[Chart]:
 def _chart(number: int, chart: Chart) -> str:
     title, reading, figure = chart
     height = figure.layout.height or 300
-    name = html.escape(title, quote=True)
+    name = in_html(title)
     return (
         f"<h2>{name}</h2><div id='chart-{number}' role='img' aria-label='{name}' style='height:{height}px'></div>"
-        f"<p class='quiet'>{html.escape(reading)}</p>"
+        f"<p class='quiet'>{in_html(reading)}</p>"
     )
 
 
@@ -199,10 +199,10 @@ def _table(rows: list[dict[str, Any]], digits: int = 3) -> str:
     side = {
         name: " class='number'" if isinstance(value, int | float) else "" for name, value in rows[0].items()
     }
-    head = "".join(f"<th{side[name]}>{html.escape(name)}</th>" for name in rows[0])
+    head = "".join(f"<th{side[name]}>{in_html(name)}</th>" for name in rows[0])
     lines = (
         "".join(
-            f"<td{side[name]}>{html.escape(_shown(value, DIGITS.get(name, digits)))}</td>"
+            f"<td{side[name]}>{in_html(_shown(value, DIGITS.get(name, digits)))}</td>"
             for name, value in row.items()
         )
         for row in rows
@@ -220,25 +220,24 @@ def _shown(value: Any, digits: int) -> str:
 
 def _pairs(values: Mapping[str, Any]) -> str:
     def shown(value: Any) -> str:
-        return html.escape(_shown(value, 3) if isinstance(value, bool) else str(value))
+        return in_html(_shown(value, 3) if isinstance(value, bool) else str(value))
 
-    lines = (
-        f"<tr><th>{html.escape(name)}</th><td>{shown(value)}</td></tr>" for name, value in values.items()
-    )
+    lines = (f"<tr><th>{in_html(name)}</th><td>{shown(value)}</td></tr>" for name, value in values.items())
     return f"<div class='wide'><table>{''.join(lines)}</table></div>"
 
 
 def _page(title: str, body: str, charts: list[Chart]) -> str:
     figures = {
-        f"chart-{number}": json.loads(figure.to_json()) for number, (_, _, figure) in enumerate(charts)
+        f"chart-{number}": json.loads(figure_without_links(figure.to_json()))
+        for number, (_, _, figure) in enumerate(charts)
     }
-    data = json.dumps(figures).replace("</", "<\\/")
+    data = in_script(figures)
     policy = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
     return (
         "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>"
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         "<meta name='viewport' content='width=device-width, initial-scale=1'>"
-        f"<title>{html.escape(title)}</title><style>{STYLE}</style></head>\n<body>\n{body}\n"
+        f"<title>{in_html(title)}</title><style>{STYLE}</style></head>\n<body>\n{body}\n"
         f"<script type='application/json' id='figures'>{data}</script>\n"
         f"<script>{get_plotlyjs()}</script>\n<script>{SCRIPT}</script>\n</body></html>\n"
     )

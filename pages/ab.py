@@ -3,6 +3,7 @@
 import streamlit as st
 
 from avlab import formats
+from avlab.escaping import in_markdown
 from avlab.experiments.analysis import analyse
 from avlab.experiments.answers import ABAnswer
 from avlab.experiments.plan import DESIGNS
@@ -53,7 +54,7 @@ def draw() -> None:
         answer = host.feed(shown.run).as_of(("ab", slo), version, lambda: analyse(con, shown.run, slo))
     plan = answer.plan
     st.markdown(
-        f"**{plan.design}** · {len(plan.arms)} arms, {requests(plan.concurrency)}, {blocks_of(plan)}",
+        f"**{plan.design}** · {len(plan.arms)} arms, {requests(plan.concurrency)}, {in_markdown(blocks_of(plan))}",
         help=DESIGNS[plan.design],
     )
     if notes := recorded_kind(shown.description["kind"]).ab_notes(shown.description["config"]):
@@ -62,10 +63,10 @@ def draw() -> None:
         progress(answer)
     if again := [arm for arm in plan.arms if "#" in arm]:
         st.caption(ab_setup.again_means(again))
-    for place, sentence in enumerate(map(formats.unbroken, answer.verdicts)):
+    for place, sentence in enumerate(in_markdown(formats.unbroken(each)) for each in answer.verdicts):
         st.markdown(sentence if place else f"##### {sentence}")
     for reason in answer.why:
-        st.warning(formats.unbroken(reason.text), icon=":material/troubleshoot:")
+        st.warning(in_markdown(formats.unbroken(reason.text)), icon=":material/troubleshoot:")
     chart(
         ab.ratios(answer), "ab-ratios", f"Ratio to {plan.baseline}, round by round",
         "Line: estimate so far. Band: 95 % interval, valid at all rounds at once: you may stop as soon as it leaves "

@@ -7,6 +7,7 @@ import numpy as np
 import streamlit as st
 
 from avlab import formats
+from avlab.escaping import in_markdown
 from avlab.figures import calibration, numbers, sums
 from avlab.speculation.calibration import Scores, scores
 from avlab.store import queries
@@ -73,7 +74,7 @@ def nothing() -> None:
 def scores_of(source: str, found: Scores) -> None:
     """A row of measures of one source of estimates."""
     columns = st.columns([2.4, 1, 1, 1, 1, 1])
-    columns[0].markdown(f"Estimates of the  \n**{sums.title(source)}**")
+    columns[0].markdown(f"Estimates of the  \n**{in_markdown(sums.title(source))}**")
     measures = {
         "ECE": found.ece,
         "noise floor": found.ece_floor,

@@ -3,6 +3,7 @@
 import streamlit as st
 
 from avlab import formats
+from avlab.escaping import in_markdown
 from avlab.experiments.answers import Point
 from avlab.experiments.frontier_analysis import analyse_frontier
 from avlab.experiments.published import PUBLISHED, PublishedPoint, read_frontier, scaled, shared_loads
@@ -109,7 +110,7 @@ def draw() -> None:
         )
     if earlier := len(answer.runs) - 1:
         st.caption(f"Continues {earlier} earlier run{'s' if earlier > 1 else ''}, whose cells count too.")
-    st.markdown("\n".join(f"- {sentence}" for sentence in answer.sentences))
+    st.markdown("\n".join(f"- {in_markdown(sentence)}" for sentence in answer.sentences))
     over, logarithmic, at = laid(points)
     chart(
         frontier.frontier(points, over, logarithmic, shown.live), "frontier-cells", "Throughput against interactivity",

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from avlab import formats
+from avlab.escaping import in_markdown
 from avlab.tour import all_scenes
 from avlab.tour.base import Scene
 from avlab.ui import badge, classroom
@@ -88,7 +88,7 @@ if revealed(scene):
         view.figure.update_layout(height=classroom.CHART_HEIGHT, font={"size": classroom.LETTERS})
     chart(view.figure, f"tour-{scene.name}", view.title, view.reading)
     if scene.emulated:
-        st.caption(formats.literal(f"Speeds are {scene.emulated()}."))
+        st.caption(in_markdown(f"Speeds are {scene.emulated()}."))
 with st.expander("Speaker's notes", icon=":material/speaker_notes:"):
     st.markdown("\n".join(f"- {note}" for note in scene.notes))
 st.caption("Arrow keys step through the scenes. The address leads to this one.")

@@ -80,10 +80,10 @@ def show_watched(summary: Answer) -> None:
     if not summary["extension"]:
         speculates = bool(summary["K"])
         for sentence in cannot_know(summary["adaptive"], speculates, summary["told"], summary["unread"]):
-            console.print(sentence, markup=False, soft_wrap=True)
+            console.print(sentence, soft_wrap=True)
     for event in summary["events"]:
         if event["level"] != "info":
-            console.print(f"{event['level']}: {event['text']}", markup=False)
+            console.print(f"{event['level']}: {event['text']}")
 
 
 def _engines(engines: list[Answer]) -> Table:

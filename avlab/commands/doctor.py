@@ -177,9 +177,9 @@ def _show(found: list[Examined], as_json: bool) -> None:
     out = terminal.answers()
     for each in found:
         if each.name:
-            out.print(each.name, markup=False, style="bold")
+            out.print(each.name, style="bold")
         if each.where:
-            out.print(f"For {each.where}.", markup=False)
+            out.print(f"For {each.where}.")
         table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
         for finding in each.findings:
             words = finding.reason if not finding.remedy else f"{finding.reason}\n→ {finding.remedy}"
@@ -205,8 +205,6 @@ def _show_matrix(models: list[str], gpu: str | None, version: str | None, as_jso
     for model, verdicts in by_model.items():
         table.add_row(model, *verdicts)
     out = terminal.answers()
-    out.print(f"Adaptive verification under vLLM {version or SERVED}, with its defaults.", markup=False)
+    out.print(f"Adaptive verification under vLLM {version or SERVED}, with its defaults.")
     out.print(table)
-    out.print(
-        "Reasons and remedies: --json, or `avlab doctor --gpu GPU -- vllm serve MODEL ...`.", markup=False
-    )
+    out.print("Reasons and remedies: --json, or `avlab doctor --gpu GPU -- vllm serve MODEL ...`.")

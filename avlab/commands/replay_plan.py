@@ -74,7 +74,7 @@ def plan(
     out = terminal.answers()
 
     def say(text: str) -> None:
-        out.print(text, soft_wrap=True, markup=False)
+        out.print(text, soft_wrap=True)
 
     say(f"On {emulated.about.title} with this traffic ({case.emulation}):")
     for each in every:

@@ -28,7 +28,7 @@ def runs(database: Database = None, as_json: Json = False) -> None:
         terminal.print_json({"database": str(path), "runs": found})
         return
     terminal.show_runs(found)
-    terminal.errors().print(f"Read from {path}.", markup=False)
+    terminal.errors().print(f"Read from {path}.")
 
 
 def show(run: RunName, database: Database = None, as_json: Json = False) -> None:

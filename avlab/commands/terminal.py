@@ -12,10 +12,12 @@ from typing import Any, Literal
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 from avlab import formats
 from avlab.config import arrival_shown
 from avlab.diagnosis import exploration, stuck_slope
+from avlab.escaping import visible
 from avlab.formats import number
 from avlab.wire.frames import HEADLINE
 
@@ -23,26 +25,44 @@ WHOLE_ID, SHORT_ID, WIDE = 36, 8, 110  # characters of a run's id; of a terminal
 PLAIN_SECONDS = 10.0  # between two lines of progress where standard error is no terminal
 
 
+class _Plain(Console):
+    """A console to which every text is text: no markup, no emoji codes, and nothing that the terminal would obey."""
+
+    def __init__(self, *, stderr: bool = False, soft_wrap: bool = False, width: int | None = None):
+        super().__init__(
+            stderr=stderr, soft_wrap=soft_wrap, width=width, highlight=False, markup=False, emoji=False
+        )
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Of every string: printed, or in the cell of a table."""
+        return super().render_str(visible(text), **options)
+
+
 def errors() -> Console:
     """Standard error, where everything goes that is not the answer."""
-    return Console(stderr=True, highlight=False, soft_wrap=True)
+    return _Plain(stderr=True, soft_wrap=True)
 
 
 def answers() -> Console:
     """Standard output; wide enough for its tables when it is a file or a pipe."""
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=120)
+    console = _Plain()
+    return console if console.is_terminal else _Plain(width=120)
 
 
 @contextmanager
 def bar() -> Iterator[Callable[[str, int, int], None]]:
     """A progress bar on standard error, as a function of (what, done, total); total 0 is "unknown"."""
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TimeElapsedColumn(),
+    )
     console = errors()
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("starting", total=None)
         yield lambda what, done, total: progress.update(
-            task, description=what, completed=done, total=total or None
+            task, description=visible(what), completed=done, total=total or None
         )
 
 
@@ -58,7 +78,7 @@ class RunDisplay:
         self._last = ""
         columns = (
             SpinnerColumn(),
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=24),
             TimeElapsedColumn(),
         )
@@ -76,13 +96,13 @@ class RunDisplay:
 
     def say(self, text: str) -> None:
         """A line above the bar."""
-        self._console.print(text, markup=False)
+        self._console.print(text)
 
     def show(self, tally: dict[str, Any]) -> None:
         """The numbers now (`Tally.snapshot`)."""
         text, done, total = self._line(tally)
         if not self._plain:
-            self._progress.update(self._task, description=text, completed=done, total=total)
+            self._progress.update(self._task, description=visible(text), completed=done, total=total)
         elif time.monotonic() - self._said >= PLAIN_SECONDS and text != self._last:
             self._said, self._last = time.monotonic(), text
             self.say(text)
@@ -146,7 +166,7 @@ def show_summary(summary: dict[str, Any]) -> None:
         console.print(formats.emulated(said, summary["emulated"]), soft_wrap=True)
     for event in summary["events"]:
         if event["level"] != "info":
-            console.print(f"{event['level']}: {event['text']}", markup=False)
+            console.print(f"{event['level']}: {event['text']}")
 
 
 def say_stuck(summary: dict[str, Any]) -> None:
@@ -220,7 +240,7 @@ def show_runs(runs: list[dict[str, Any]]) -> None:
 
 def fail(sentence: str) -> None:
     """A sentence (or several lines of them) on standard error."""
-    print(sentence, file=sys.stderr)
+    print(visible(sentence), file=sys.stderr)
 
 
 def print_json(value: Any) -> None:

@@ -73,9 +73,9 @@ def show(answer: ABAnswer) -> None:
     """Verdict, ratios, what users saw, and the ledger, on standard output."""
     console, plan = answers(), answer.plan
     for sentence in answer.verdicts:
-        console.print(sentence, markup=False, soft_wrap=True)
+        console.print(sentence, soft_wrap=True)
     for reason in answer.why:
-        console.print(reason.text, markup=False, soft_wrap=True)
+        console.print(reason.text, soft_wrap=True)
     table = _table("arm", "ratio", "watched 95 %", "planned 95 %", *USERS.values())
     results = {result.arm: result for result in answer.results}
     for arm, seen in answer.arms.items():
@@ -93,14 +93,13 @@ def show(answer: ABAnswer) -> None:
     console.print(
         f"\n{plan.design}, {answer.rounds} of {rounds(plan.rounds)} of blocks of {block_length(plan)}, run "
         f"{answer.run_id}. {ratios_explained(answer)} {errors_together(answer)}".rstrip(),
-        markup=False,
         soft_wrap=True,
     )
 
 
 def _say_emulated(answer: ABAnswer | FrontierAnswer) -> None:
     if answer.emulated:
-        answers().print(f"Rates and times are {answer.emulated}.", markup=False, soft_wrap=True)
+        answers().print(f"Rates and times are {answer.emulated}.", soft_wrap=True)
 
 
 def _ratio(result: Comparison | None) -> tuple[str, str, str]:
@@ -163,7 +162,7 @@ def show_frontier(answer: FrontierAnswer) -> None:
         console.print("No cell has been measured.")
         return
     for sentence in answer.sentences:
-        console.print(sentence, markup=False, soft_wrap=True)
+        console.print(sentence, soft_wrap=True)
     table = _table(
         "arm", "requests", "tokens/s", "95 %", "tokens/s\none user", "95 % ", "ms a token\np95", "repeats", ""
     )

@@ -64,15 +64,15 @@ def one_preset(
         terminal.print_json(_plain(found) | {"command": line.shell()})
         return
     out = terminal.answers()
-    out.print(f"# {found.title}. {found.about}", markup=False, soft_wrap=True)
-    out.print(f"# Published on {found.published}; vLLM {found.min_version} or later.", markup=False)
+    out.print(f"# {found.title}. {found.about}", soft_wrap=True)
+    out.print(f"# Published on {found.published}; vLLM {found.min_version} or later.")
     if found.refuses:
-        out.print(f"# {found.refuses}", markup=False, soft_wrap=True)
+        out.print(f"# {found.refuses}", soft_wrap=True)
     for source in found.sources:
-        out.print(f"# {source.url}: {source.says}", markup=False, soft_wrap=True)
+        out.print(f"# {source.url}: {source.says}", soft_wrap=True)
     if found.prepare:
-        out.print(found.prepare, markup=False, soft_wrap=True)
-    out.print(line.shell(), markup=False, soft_wrap=True)
+        out.print(found.prepare, soft_wrap=True)
+    out.print(line.shell(), soft_wrap=True)
 
 
 Words = Annotated[

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import plotly.graph_objects as go
 
+from avlab.escaping import in_plotly
 from avlab.experiments.answers import ABAnswer, ArmSeen, Comparison, Ledger, Point
 from avlab.experiments.statistics import least_rounds
 from avlab.experiments.words import LEDGER
@@ -69,14 +70,15 @@ def ratios(answer: ABAnswer) -> go.Figure:
             go.Scatter(
                 x=number, y=_percent(result.ratio_by_round), mode="markers", showlegend=False,
                 legendgroup=result.arm, marker={"color": palette.faint(colour, 0.35), "size": 5},
-                hovertemplate=f"{result.arm}, round %{{x}} alone: %{{y:+.1f}} %<extra></extra>",
+                hovertemplate=f"{in_plotly(result.arm)}, round %{{x}} alone: %{{y:+.1f}} %<extra></extra>",
             )
         )  # fmt: skip
         ends = [f"[{_end(one)}, {_end(other)}]" for one, other in zip(low, high, strict=True)]
         figure.add_trace(
             line(
                 result.arm, number, estimate, colour, legendgroup=result.arm, customdata=ends,
-                hovertemplate=f"{result.arm} after %{{x}} rounds: %{{y:+.1f}} % %{{customdata}}<extra></extra>",
+                hovertemplate=f"{in_plotly(result.arm)} after %{{x}} rounds: %{{y:+.1f}} % %{{customdata}}"
+                "<extra></extra>",
             )
         )  # fmt: skip
     rounds = _longest(results)
@@ -165,7 +167,7 @@ def drafts(answer: ABAnswer) -> go.Figure:
 
 def broken(arm: str) -> str:
     """An arm's name in lines that fit beside a bar."""
-    return arm.replace("+", "<br>+")
+    return in_plotly(arm).replace("+", "<br>+")
 
 
 def _with_ledger(answer: ABAnswer) -> dict[str, Ledger]:

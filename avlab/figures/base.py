@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
+from avlab.escaping import in_plotly
 from avlab.figures import palette
 
 Columns = Mapping[str, np.ndarray]
@@ -49,7 +50,7 @@ def frame(
 
 def line(name: str, x: Any, y: Any, colour: str, **more: Any) -> go.Scatter:
     """A line in SVG; nan leaves a gap."""
-    values = {"mode": "lines", "line": {"color": colour, "width": 2}, "name": name, "x": x, "y": y}
+    values = {"mode": "lines", "line": {"color": colour, "width": 2}, "name": in_plotly(name), "x": x, "y": y}
     return go.Scatter(**(values | more))
 
 
@@ -135,7 +136,7 @@ def mark(figure: go.Figure, marks: Iterable[tuple[float, str]], after: float = -
             for place, _ in kept
         ]
         figure.layout.annotations = [
-            {"x": place, "text": text, "font": {"size": 11}, "yshift": -ROW_PIXELS * row, **word}
+            {"x": place, "text": in_plotly(text), "font": {"size": 11}, "yshift": -ROW_PIXELS * row, **word}
             for (place, text), row in zip(kept, _rows_of(figure, kept), strict=True)
         ]
     return figure
@@ -166,5 +167,5 @@ def nothing(text: str, height: int = 200) -> go.Figure:
     figure = frame("", "", height, legend=False)
     figure.update_xaxes(visible=False)
     figure.update_yaxes(visible=False)
-    lines = "<br>".join(textwrap.wrap(text, NARROWEST))
+    lines = "<br>".join(map(in_plotly, textwrap.wrap(text, NARROWEST)))
     return figure.add_annotation(text=lines, x=0.5, y=0.5, xref="paper", yref="paper", showarrow=False)

@@ -7,6 +7,7 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
+from avlab.escaping import in_plotly
 from avlab.figures import palette
 from avlab.figures.base import SECONDS, frame, line, nothing
 from avlab.figures.sums import title as estimator_title
@@ -45,7 +46,7 @@ def _points(source: str, sums: np.ndarray, small: bool = False) -> go.Scatter:
     low, high = wilson(rate * count, count)
     colour = palette.source(source)
     return go.Scatter(
-        x=mean, y=rate, mode="lines+markers", name=estimator_title(source), customdata=count,
+        x=mean, y=rate, mode="lines+markers", name=in_plotly(estimator_title(source)), customdata=count,
         line={"color": palette.faint(colour, 0.45), "width": 1}, marker={"color": colour, "size": 5 if small else 7},
         error_y={
             "type": "data", "array": high - rate, "arrayminus": rate - low, "color": palette.faint(colour, 0.6),
@@ -113,7 +114,7 @@ def bin_counts(sums: Mapping[str, np.ndarray]) -> go.Figure:
         figure.add_trace(
             go.Bar(
                 x=(edges[:-1] + edges[1:]) / 2, y=count / max(count.sum(), 1), customdata=count,
-                name=estimator_title(source), marker={"color": palette.faint(palette.source(source), 0.7)},
+                name=in_plotly(estimator_title(source)), marker={"color": palette.faint(palette.source(source), 0.7)},
                 hovertemplate="around %{x:.2f}: %{customdata:,.0f} slots",
             )
         )  # fmt: skip

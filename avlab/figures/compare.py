@@ -5,6 +5,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
+from avlab.escaping import in_plotly
 from avlab.figures import palette
 from avlab.figures.base import frame, nothing
 
@@ -26,7 +27,8 @@ def frontier(runs: Sequence[Mapping[str, Any]]) -> go.Figure:
         if run in shown:
             figure.add_trace(
                 go.Scatter(
-                    x=[run["tokens_per_s_per_user"]], y=[run["tokens_per_s"]], mode="markers", name=run["label"],
+                    x=[run["tokens_per_s_per_user"]], y=[run["tokens_per_s"]], mode="markers",
+                    name=in_plotly(run["label"]),
                     marker={"size": 13, "color": palette.RUNS[number % len(palette.RUNS)]},
                     hovertemplate="%{y:.1f} tokens/s in all<br>%{x:.1f} for one user"
                     + ("<br>emulated" if run["emulated"] else ""),

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
+from avlab.escaping import in_plotly
 from avlab.experiments.answers import Point
 from avlab.experiments.published import PublishedPoint
 from avlab.experiments.words import LEDGER
@@ -39,7 +40,7 @@ def frontier(
         colour, symbol, _ = style(arms.index(arm))
         figure.add_trace(
             go.Scatter(
-                x=[p.interactivity for p in mine], y=[p.tokens_per_s for p in mine], name=arm,
+                x=[p.interactivity for p in mine], y=[p.tokens_per_s for p in mine], name=in_plotly(arm),
                 mode="lines+markers+text", text=[str(p.load) for p in mine], textposition="top right",
                 textfont={"size": 10}, line={"color": palette.faint(colour, 0.45), "width": 1.5},
                 marker={
@@ -56,12 +57,13 @@ def frontier(
         colour, symbol, dash = style(arms.index(arm))
         figure.add_trace(
             go.Scatter(
-                x=[p.interactivity for p in theirs], y=[p.tokens_per_s for p in theirs], name=f"{arm}, published",
+                x=[p.interactivity for p in theirs], y=[p.tokens_per_s for p in theirs],
+                name=f"{in_plotly(arm)}, published",
                 mode="lines+markers+text", text=[str(p.load) for p in theirs], textposition="bottom left",
                 textfont={"size": 9, "color": colour}, line={"color": colour, "width": 1.2, "dash": dash},
                 marker={"symbol": f"{symbol}-open", "size": 6, "color": colour}, opacity=0.75,
                 customdata=[p.load for p in theirs],
-                hovertemplate=f"{arm}, published, scaled: %{{customdata}} requests<extra></extra>",
+                hovertemplate=f"{in_plotly(arm)}, published, scaled: %{{customdata}} requests<extra></extra>",
             )
         )  # fmt: skip
     bars = (
@@ -112,7 +114,7 @@ def _hover(point: Point) -> str:
     """Everything about a point."""
     ledger = point.ledger
     lines = [
-        f"<b>{point.arm}, {point.load} request{'s' if point.load > 1 else ''}</b>"
+        f"<b>{in_plotly(point.arm)}, {point.load} request{'s' if point.load > 1 else ''}</b>"
         + (" (dominated)" if point.dominated else ""),
         f"{point.tokens_per_s:,.1f} tokens/s in all{_span(_up(point))}",
         f"{point.interactivity:,.1f} tokens/s for one user{_span(_across(point))}",

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
+from avlab.escaping import in_plotly
 from avlab.experiments.published import PublishedPoint
 from avlab.experiments.replay_cells import Cell
 from avlab.experiments.replay_intervals import Ratio, rate, rate_of_user
@@ -41,7 +42,8 @@ def frontier(cells: Sequence[Cell], badge: str, measured: Sequence[PublishedPoin
         colour, symbol, _ = style(arms.index(arm))
         figure.add_trace(
             go.Scatter(
-                x=[c.tokens_per_s_per_user for c in mine], y=[c.tokens_per_s for c in mine], name=f"{arm}, replayed",
+                x=[c.tokens_per_s_per_user for c in mine], y=[c.tokens_per_s for c in mine],
+                name=f"{in_plotly(arm)}, replayed",
                 mode="lines+markers+text", text=[str(c.load) for c in mine], textposition="top right",
                 textfont={"size": 10}, line={"color": palette.faint(colour, 0.45), "width": 1.5},
                 marker={
@@ -58,12 +60,13 @@ def frontier(cells: Sequence[Cell], badge: str, measured: Sequence[PublishedPoin
         colour, _, dash = style(arms.index(arm))
         figure.add_trace(
             go.Scatter(
-                x=[p.interactivity for p in theirs], y=[p.tokens_per_s for p in theirs], name=f"{arm}, measured",
+                x=[p.interactivity for p in theirs], y=[p.tokens_per_s for p in theirs],
+                name=f"{in_plotly(arm)}, measured",
                 mode="lines+markers+text", text=[str(p.load) for p in theirs], textposition="bottom left",
                 textfont={"size": 9, "color": colour}, line={"color": colour, "width": 1.2, "dash": dash},
                 marker={"symbol": "square-open", "size": MEASURED_SIZE, "color": colour, "line": {"width": 2}},
                 customdata=[p.load for p in theirs],
-                hovertemplate=f"{arm}, measured: %{{customdata}} requests<extra></extra>",
+                hovertemplate=f"{in_plotly(arm)}, measured: %{{customdata}} requests<extra></extra>",
             )
         )  # fmt: skip
     across = [_across(cell) for cell in cells] + [(p.interactivity, None, None) for p in measured]
@@ -130,8 +133,8 @@ def table(cells: Sequence[Cell], compared: Sequence[Ratio]) -> list[Row]:
 def _badged(figure: go.Figure, badge: str) -> go.Figure:
     """The badge inside the figure, so that a picture of it says what it is."""
     return figure.add_annotation(
-        text="<br>".join(textwrap.wrap(badge, BADGE_WIDTH)), x=1, y=1, xref="paper", yref="paper", xanchor="right",
-        yanchor="top", align="right", showarrow=False, font={"size": 11, "color": palette.EVENT},
+        text="<br>".join(map(in_plotly, textwrap.wrap(badge, BADGE_WIDTH))), x=1, y=1, xref="paper", yref="paper",
+        xanchor="right", yanchor="top", align="right", showarrow=False, font={"size": 11, "color": palette.EVENT},
     )  # fmt: skip
 
 
@@ -146,7 +149,7 @@ def _across(cell: Cell) -> tuple[float, float | None, float | None]:
 def _hover(cell: Cell) -> str:
     return "<br>".join(
         [
-            f"<b>{cell.arm}, {cell.load} request{'s' if cell.load > 1 else ''}</b>, replayed",
+            f"<b>{in_plotly(cell.arm)}, {cell.load} request{'s' if cell.load > 1 else ''}</b>, replayed",
             f"{cell.tokens_per_s:,.0f} tokens/s in all [{interval(_up(cell))}]",
             f"{cell.tokens_per_s_per_user:,.1f} tokens/s for one user",
             f"{cell.tokens_per_step:.2f} tokens a step, {cell.admitted:.2f} drafts verified of {cell.depth:.1f}",

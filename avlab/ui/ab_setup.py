@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 import streamlit as st
 
 from avlab.config import ConfigError, RunConfig
+from avlab.escaping import in_markdown
 from avlab.experiments.plan import ARMS, DECIDED, DEFAULT_BLOCKS, DESIGNS, MOST_ROUNDS, make_plan, notes
 from avlab.policies.arm import PolicyError, arm_of, labels, unlabelled
 from avlab.store import queries
@@ -28,7 +29,8 @@ def form() -> None:
         design, block, washout, learn = _blocks(fields)
         traffic = base_config()
         st.caption(
-            f"Traffic: {traffic.workload}, {traffic.sampling.words()}; everything else as in Settings (sidebar)."
+            f"Traffic: {in_markdown(traffic.workload)}, {traffic.sampling.words()}; everything else as in Settings "
+            "(sidebar)."
         )
         planned = arms, baseline, concurrency, rounds, design, block, washout, learn
         say_notes(lambda: make_plan(base_config(), *planned))

@@ -10,6 +10,7 @@ from typing import Any
 import streamlit as st
 
 from avlab import formats
+from avlab.escaping import in_markdown
 
 SPEED = re.compile(
     r"tokens/s|tokens a second|tokens per second|milliseconds|\bms\b|throughput|interactivity|faster|cost",
@@ -40,5 +41,5 @@ def said(text: str) -> str:
 def table(rows: Sequence[dict[str, Any]], **options: Any) -> None:
     """A table of speeds, under a line that says whose they are where they are emulated."""
     if rows and emulation():
-        st.caption(f"All times and rates of this table are {emulation()}.")
+        st.caption(f"All times and rates of this table are {in_markdown(emulation())}.")
     st.dataframe(rows, **options)

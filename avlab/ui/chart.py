@@ -3,6 +3,7 @@
 import plotly.graph_objects as go
 import streamlit as st
 
+from avlab.escaping import figure_without_links, in_markdown
 from avlab.ui import badge
 from avlab.ui.browser import read
 
@@ -26,6 +27,13 @@ def chart(figure: go.Figure, key: str, title: str, reading: str) -> None:
     """
     axes = (str(axis.title.text or "") for axis in (figure.layout.xaxis, figure.layout.yaxis))
     title = badge.titled(title, *axes)
-    st.markdown(f"#### {title}")
-    _component(key=key, data={"figure": figure.to_json(), "alt": f"Chart: {title}. {reading}", "key": key})
-    st.caption(reading)
+    st.markdown(f"#### {in_markdown(title)}")
+    _component(
+        key=key,
+        data={
+            "figure": figure_without_links(figure.to_json()),
+            "alt": f"Chart: {title}. {reading}",
+            "key": key,
+        },
+    )
+    st.caption(in_markdown(reading))

@@ -3,6 +3,7 @@
 import streamlit as st
 
 from avlab import formats
+from avlab.escaping import in_markdown
 
 ROWS = 50
 ICONS = {"info": "", "warning": ":material/warning: ", "error": ":red[:material/error:] "}
@@ -18,7 +19,7 @@ def events_table(events: list[dict]) -> None:
     shown = [event for event in reversed(events) if event["kind"] != "log"][:ROWS]
     with st.container(height=270, border=False):
         for event in shown:
-            text = (ENDS.get(event["text"], event["text"]) or event["kind"]).replace("$", "\\$")
+            text = in_markdown(ENDS.get(event["text"], event["text"]) or event["kind"])
             when = formats.seconds(event["time"])
             st.markdown(
                 f"{'' if when == formats.DASH else f'`{when}` '}{ICONS.get(event['level'], '')}{text}"

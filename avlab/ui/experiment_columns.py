@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from avlab.escaping import in_markdown
 from avlab.experiments.answers import Objective
 from avlab.experiments.slo import SLO_MEASURES, SloError, parse_slo
 
@@ -36,5 +37,5 @@ def objective() -> Objective | None:
     try:
         return parse_slo(typed) if typed else None
     except SloError as error:
-        st.error(str(error))
+        st.error(in_markdown(error))
         return None

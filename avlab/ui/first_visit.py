@@ -3,6 +3,7 @@
 import streamlit as st
 
 from avlab import formats, story
+from avlab.escaping import in_markdown
 from avlab.figures.base import Columns
 from avlab.ui import host, settings, shown
 from avlab.ui.refusals import refusals
@@ -55,7 +56,7 @@ def _own_machine() -> None:
     with refusals():
         config, wrong = settings.check(settings.values())
         if config is None:
-            st.error(" ".join(wrong.values()))
+            st.error(in_markdown(" ".join(wrong.values())))
             return
         host.replace(config)
         shown.follow()

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
+from avlab.escaping import in_markdown
 from avlab.formats import counted
 from avlab.ui.refusals import refusals
 from avlab.ui.typed import Fields
@@ -132,7 +133,7 @@ def _running() -> None:
             try:
                 server = Server(base_url(url), key.strip(), ca_file.strip() or None)
             except ValueError as error:
-                st.error(str(error))
+                st.error(in_markdown(error))
                 return
             state["preflight-told"] = (server.url, examine_running(server, traffic))
     if told := state.get("preflight-told"):
@@ -174,7 +175,7 @@ def _line(chosen: str) -> ServeLine | None:
         started = pasted(text)
         if len(started) > 1:
             first = started[0].name or started[0].line.model
-            st.caption(f"{len(started)} servers are in there; the first is examined: {first}.")
+            st.caption(f"{len(started)} servers are in there; the first is examined: {in_markdown(first)}.")
         return started[0].line
     return None
 

@@ -5,6 +5,7 @@ import time
 import streamlit as st
 
 from avlab.errors import is_ours
+from avlab.escaping import in_markdown
 from avlab.lab.generation import Generation
 from avlab.speculation.sampling import USUAL
 from avlab.ui import host, settings
@@ -51,7 +52,7 @@ def form(arm: str) -> None:
         )
         right.form_submit_button("Straight through", width="stretch", on_click=_ask, args=(False, example))
     if problem := st.session_state.get("playground-refused"):
-        st.error(problem)
+        st.error(in_markdown(problem))
 
 
 def controls() -> None:
@@ -75,7 +76,7 @@ def controls() -> None:
     )  # fmt: skip
     st.markdown(_line(generation))
     if generation.state == "refused":
-        st.error(generation.said)
+        st.error(in_markdown(generation.said))
 
 
 ENDS = {"end": "End of text", "length": "It reached its limit", "cancelled": "You ended it"}

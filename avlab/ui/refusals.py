@@ -7,6 +7,7 @@ import streamlit as st
 
 from avlab.config import ConfigError
 from avlab.errors import is_ours
+from avlab.escaping import in_markdown
 
 
 @contextmanager
@@ -18,4 +19,4 @@ def refusals() -> Iterator[None]:
         if not is_ours(error):
             raise
         for sentence in error.sentences if isinstance(error, ConfigError) else [str(error)]:
-            st.error(sentence)
+            st.error(in_markdown(sentence))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from avlab import formats
+from avlab.escaping import in_markdown
 from avlab.experiments.plan import baseline_of
 from avlab.experiments.replay_ab import compared
 from avlab.experiments.replay_sweep import Case
@@ -52,7 +52,7 @@ def _show(case: Case, seen: replays.Seen, baseline: str, due: int) -> None:
         return
     answer = compared(seen.cells, baseline)
     for text in answer.sentences(badge):
-        st.markdown(f"- {text}")
+        st.markdown(f"- {in_markdown(text)}")
     chart(
         replay.ratios(answer.ratios, badge), "ab-replayed", f"Ratio to {baseline}",
         f"{badge}. Right of the dashed line: faster. Bars: 95 % by text; grey: the interval holds 1, so the arms are "
@@ -69,4 +69,4 @@ def _show(case: Case, seen: replays.Seen, baseline: str, due: int) -> None:
         hide_index=True, column_config=experiment_columns.COLUMNS,
     )  # fmt: skip
     said = f"{blocks} repeats, each on a sample of texts of its own. Every speed here is {badge}."
-    st.caption(formats.literal(" ".join([said, *case.doubts(seen.cells)])))
+    st.caption(in_markdown(" ".join([said, *case.doubts(seen.cells)])))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from avlab import formats
+from avlab.escaping import in_markdown
 from avlab.experiments.answers import Point
 from avlab.experiments.frontier_analysis import analyse_frontier
 from avlab.experiments.published import PublishedPoint, scaled, shared_loads
@@ -89,15 +90,15 @@ def _show(case: Case, seen: replays.Seen, measured: Sequence[Point], K: int) -> 
     )  # fmt: skip
     whole = [cell for cell in seen.cells if len(cell.blocks) > 1]
     if seen.done and whole:
-        st.markdown(f"**What to set** ({badge})")
-        st.markdown("\n".join(f"- {sentence(each, K)}" for each in choices(whole)))
+        st.markdown(f"**What to set** ({in_markdown(badge)})")
+        st.markdown("\n".join(f"- {in_markdown(sentence(each, K))}" for each in choices(whole)))
     if seen.cells:
         st.dataframe(
             replay.table(seen.cells, over_best_fixed(seen.cells)), hide_index=True,
             column_config=experiment_columns.COLUMNS | {"over the best fixed": THREE_DIGITS},
             placeholder=formats.DASH,
         )  # fmt: skip
-        st.caption(formats.literal(" ".join([f"Every speed here is {badge}.", *case.doubts(seen.cells)])))
+        st.caption(in_markdown(" ".join([f"Every speed here is {badge}.", *case.doubts(seen.cells)])))
 
 
 def _laid(cells: Sequence[Cell], measured: Sequence[Point]) -> tuple[list[PublishedPoint], str]:

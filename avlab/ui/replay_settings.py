@@ -5,8 +5,9 @@ from typing import Any, Literal, get_args, get_origin
 
 import streamlit as st
 
-from avlab import formats, machines
+from avlab import machines
 from avlab.config import DEFAULT_ARRIVAL, ConfigError
+from avlab.escaping import in_markdown
 from avlab.kinds.replay import PACES, POLICIES, ReplayConfig
 from avlab.replay import traces
 from avlab.replay.doubts import doubts
@@ -83,7 +84,7 @@ def dialog() -> None:
                     with columns[place % 2]:
                         _field(name)
         if problem := st.session_state.get("replay-wrong"):
-            st.error(f"Nothing was changed: {problem}")
+            st.error(in_markdown(f"Nothing was changed: {problem}"))
         st.form_submit_button("Use these settings", type="primary", on_click=_submit)
     try:
         now = config()
@@ -93,12 +94,12 @@ def dialog() -> None:
         st.success("Press Replay to run with these settings.")
     about = now.emulated.about
     st.caption(
-        formats.literal(
+        in_markdown(
             f"In force now: {now.emulation}. Costs from {about.source} ({about.trust}; {about.licence})."
         )
     )
     for note in doubts(now.emulated, now.about):
-        st.caption(formats.literal(note))
+        st.caption(in_markdown(note))
     st.caption("The run in force, from a terminal:")
     st.code(command_line(now), language="bash", wrap_lines=True)
 
@@ -171,7 +172,7 @@ def _submit() -> None:
     try:
         checked = ReplayConfig.make({name: value for name, value in given.items() if value})
     except ConfigError as error:
-        st.session_state["replay-wrong"] = formats.literal(str(error))
+        st.session_state["replay-wrong"] = str(error)
         return
     default = ReplayConfig.make().model_dump()
     st.session_state["replay-wrong"] = ""

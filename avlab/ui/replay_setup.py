@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-from avlab import formats, machines
+from avlab import machines
+from avlab.escaping import in_markdown
 from avlab.experiments.replay_sweep import Case
 from avlab.machines import DEFAULT_MACHINE
 from avlab.policies.arm import labels
@@ -50,7 +51,7 @@ def case(page: str) -> Case:
     )  # fmt: skip
     found = Case(trace, machine)
     badge.put(found.emulation)
-    st.markdown(f":violet-badge[:material/memory: {formats.literal(found.emulation)}]")
+    st.markdown(f":violet-badge[:material/memory: {in_markdown(found.emulation)}]")
     return found
 
 
@@ -71,7 +72,7 @@ def follow(
             if not seen.done:
                 st.progress(seen.share, text=f"Replaying: {100 * seen.share:.0f} % of {len(wanted)} cells")
             if seen.error:
-                st.error(seen.error)
+                st.error(in_markdown(seen.error))
             draw(seen)
             if seen.done and not done:
                 st.rerun()  # without the timer

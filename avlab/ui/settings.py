@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from avlab.config import DEFAULT_ARRIVAL, RunConfig
 from avlab.engine.fetch import DEFAULT_TARGET
 from avlab.engine.recommended import recommended
+from avlab.escaping import in_markdown
 from avlab.field_sentences import sentences
 from avlab.kinds import reference
 from avlab.ui.presets import PRESETS
@@ -109,10 +110,10 @@ def dialog() -> None:
                     with columns[place % 2]:
                         _field(name)
                         if name in wrong:
-                            st.markdown(f":red[:material/error: {wrong[name]}]")
+                            st.markdown(f":red[:material/error: {in_markdown(wrong[name])}]")
         if wrong:
             hidden = "; ".join(_title(name) for name in wrong if name)
-            st.error(wrong.get("") or f"Nothing was changed. Correct: {hidden}.")
+            st.error(in_markdown(wrong.get("") or f"Nothing was changed. Correct: {hidden}."))
         st.form_submit_button("Use these settings", type="primary", on_click=_submit)
     config, _ = check(values())
     if config and st.session_state.pop("form-saved", False):

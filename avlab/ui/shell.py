@@ -4,6 +4,7 @@ from pathlib import Path
 
 import streamlit as st
 
+from avlab.escaping import in_markdown
 from avlab.glossary import WORDS
 from avlab.ui import badge, host, sidebar
 from avlab.ui.browser import read
@@ -21,7 +22,7 @@ def visit(pages: Path) -> None:
     st.html(STYLE)
     page = st.navigation([st.Page(file.path, title=file.title, icon=file.icon) for file in page_files(pages)])
     if host.problem():
-        st.error(host.problem())
+        st.error(in_markdown(host.problem()))
         st.button("Try again", on_click=host.open_lab)
         return
     host.begin_story()

@@ -9,6 +9,7 @@ from streamlit.runtime.scriptrunner import StopException
 
 from avlab import formats, sample
 from avlab.config import arrival_shown, sampled
+from avlab.escaping import in_markdown
 from avlab.figures.base import Columns
 from avlab.kinds.base import Config
 from avlab.kinds.registry import recorded_kind
@@ -110,7 +111,7 @@ def page(
     st.markdown(f"<p class='avlab-question'>{question}</p>", unsafe_allow_html=True)
     before()
     if asked := st.session_state.pop("unknown", None):
-        st.warning(f"No run answers to {asked!r} in this database; this is the newest one.")
+        st.warning(f"No run answers to '{in_markdown(asked)}' in this database; this is the newest one.")
     run = st.session_state.get("run")
     status = host.lab().supervisor.status()
     if run is None or (status.run == run and not _recorded(run)):
@@ -147,11 +148,11 @@ def _recorded(run: str) -> bool:
 def _nothing_yet(status: WorkerStatus) -> None:
     if status.alive:
         st.info(
-            f"The worker is preparing ({status.state}). First tokens in a few seconds.",
+            f"The worker is preparing ({in_markdown(status.state)}). First tokens in a few seconds.",
             icon=":material/hourglass_top:",
         )
     elif status.error:
-        st.error(status.error)
+        st.error(in_markdown(status.error))
     else:
         st.info(
             "Nothing was recorded yet. Press **Start** in the sidebar: a model serves prompts here, and this "
@@ -164,24 +165,26 @@ def _line(shown: Shown) -> None:
     about = shown.description
     config = about["config"]
     if shown.of_server:
-        parts = [f"**{about['target']}**", f"{config.get('url')}", f"every {config.get('interval', 1.0):g} s"]
+        parts = [
+            about["target"],
+            config.get("url") or formats.DASH,
+            f"every {config.get('interval') or 1.0:g} s",
+        ]
     else:
         parts = [
-            f"**{about['compared'] or config.get('policy')}**",
-            f"{config.get('workload')}",
+            about["compared"] or config.get("policy") or formats.DASH,
+            config.get("workload") or formats.DASH,
             arrival_shown(about["arrival"], config.get("workload")),
             sampled(config).words(),
         ]
-    parts += [
-        formats.moment(about["started"]),
-        f"`{shown.run[-8:]}`",
-    ]
+    first, *others = map(in_markdown, parts)
+    parts = [f"**{first}**", *others, formats.moment(about["started"]), f"`{shown.run[-8:]}`"]
     state = ":green-badge[live]" if shown.live else f":gray-badge[{about['state']}]"
     st.markdown(f"{state} " + " · ".join(parts))
     if about["emulated"]:
-        st.markdown(f":violet-badge[:material/memory: {formats.literal(about['emulated'])}]")
+        st.markdown(f":violet-badge[:material/memory: {in_markdown(about['emulated'])}]")
     if about["state"] in ("failed", "cut short"):
-        st.error(about["reason"] or "The run ended without a reason.", icon=":material/error:")
+        st.error(in_markdown(about["reason"] or "The run ended without a reason."), icon=":material/error:")
 
 
 def tick(draw: Callable[[], None], shown: Shown) -> None:

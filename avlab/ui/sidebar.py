@@ -7,6 +7,7 @@ import streamlit as st
 
 from avlab import formats
 from avlab.errors import is_ours
+from avlab.escaping import in_markdown
 from avlab.kinds.registry import kind_named
 from avlab.kinds.replay import ReplayConfig
 from avlab.lab.lab import Lab
@@ -74,17 +75,17 @@ def _worker() -> None:
         columns[0].metric(title, formats.number(tally["recent_tokens_per_s"], 0))
         columns[1].metric("Update" if tally["emulated"] else "Last update", f"{status.silent:.1f} s ago")
         if suggested := kind_named(status.kind).policies:
-            st.markdown(f"Policy in force: **{tally['policy']}**")
+            st.markdown(f"Policy in force: **{in_markdown(tally['policy'])}**")
             _change(lab, status.run, tally["policy"], suggested)
     elif status.state == "ended" and (status.error or status.outcome in ("failed", "cut short")):
-        st.error(status.error or "The worker ended without a reason.")
+        st.error(in_markdown(status.error or "The worker ended without a reason."))
         if status.log:
             with st.expander("Last lines of its log"):
                 st.code("\n".join(status.log), language=None, wrap_lines=True)
     for note in lab.notes:
         st.caption(note)
     if problem := st.session_state.get("refused"):
-        st.error(problem)
+        st.error(in_markdown(problem))
 
 
 def _state(status: WorkerStatus) -> None:
@@ -92,14 +93,14 @@ def _state(status: WorkerStatus) -> None:
         st.markdown("**Worker** :gray-badge[not started]")
     elif status.state == "ended":
         colour = COLOURS.get(status.outcome, "gray")
-        st.markdown(f"**Worker** :{colour}-badge[{status.outcome or 'ended'}]")
+        st.markdown(f"**Worker** :{colour}-badge[{in_markdown(status.outcome or 'ended')}]")
     elif _phase(status) == "preparing":
         st.markdown("**Worker** :blue-badge[preparing]")
         match = re.fullmatch(r"(.+) (\d+)/(\d+)", status.state)
         share = int(match[2]) / max(int(match[3]), 1) if match else 0.0
-        st.progress(min(share, 1.0), text=match[1] if match else status.state)
+        st.progress(min(share, 1.0), text=in_markdown(match[1] if match else status.state))
     else:
-        st.markdown(f"**Worker** :{COLOURS.get(status.state, 'blue')}-badge[{status.state}]")
+        st.markdown(f"**Worker** :{COLOURS.get(status.state, 'blue')}-badge[{in_markdown(status.state)}]")
     if status.late:
         st.warning(f"No message from the worker for {status.late:.0f} s.")
 
@@ -155,7 +156,7 @@ def _replay_buttons() -> None:
     )
     if right.button("Machine", key="replay-button", icon=":material/memory:", width="stretch"):
         replay_settings.dialog()
-    st.caption(f"{replay_settings.ABOUT} Next: {formats.literal(replay_settings.in_short())}.")
+    st.caption(f"{replay_settings.ABOUT} Next: {in_markdown(replay_settings.in_short())}.")
 
 
 def _replay() -> None:

@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar, overload
 import streamlit as st
 
 from avlab.config import ConfigError
-from avlab.formats import literal
+from avlab.escaping import in_markdown
 from avlab.policies.arm import Arm, PolicyError
 
 Number = TypeVar("Number", int, float)
@@ -170,7 +170,7 @@ class Fields:
     def _say(self, place: Place, sentences: list[str]) -> None:
         self._wrong += sentences
         for sentence in sentences:
-            place.markdown(f":red[:material/error: {literal(sentence)}]")
+            place.markdown(f":red[:material/error: {in_markdown(sentence)}]")
 
 
 def text_of(key: str) -> str:

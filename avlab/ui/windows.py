@@ -6,6 +6,7 @@ from typing import Any
 import streamlit as st
 
 from avlab.errors import is_ours
+from avlab.escaping import in_markdown
 from avlab.figures import numbers
 from avlab.figures.base import Columns
 from avlab.ui import host
@@ -31,7 +32,7 @@ def form(K: int) -> None:
             st.toggle("Let the estimator learn from the window", key="window-teach")
             st.form_submit_button("Start the window", type="primary", on_click=_ask)
         if problem := st.session_state.get("window-refused"):
-            st.error(problem)
+            st.error(in_markdown(problem))
 
 
 def _ask() -> None:

@@ -8,8 +8,8 @@ from places import ROOT
 
 PAGES = sorted(ROOT.joinpath("pages").glob("[a-z]*.py"))
 ROOMS_OF_PAGES = {  # below them: the engine and the worker's side are not
-    "config", "diagnosis", "experiments", "figures", "formats", "kinds", "machines", "policies", "speculation", "store",
-    "tour", "ui", "vllm", "wire",
+    "config", "diagnosis", "escaping", "experiments", "figures", "formats", "kinds", "machines", "policies",
+    "speculation", "store", "tour", "ui", "vllm", "wire",
 }  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from avlab.bias.grammar import KINDS, CaseError, parse_rule
 from avlab.bias.process import RowsProcess
 from avlab.bias.real_rows import Rows, recorded
 from avlab.bias.scenes import LETTERS
+from avlab.escaping import in_markdown
 from avlab.figures import bias as figures
 from avlab.ui.bias import asked, lesson, words
 from avlab.ui.chart import chart
@@ -49,7 +50,7 @@ def draw() -> None:
         check_pair(target, draft)
     except CaseError as error:
         way_out = " Or switch *Normalise* on." if error.way_out == "normalise" else ""
-        st.error(f"{error}{way_out}")
+        st.error(f"{in_markdown(error)}{way_out}")
         return
     except Waiting:
         return

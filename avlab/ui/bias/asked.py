@@ -9,6 +9,7 @@ from typing import Any
 import streamlit as st
 
 from avlab.bias.process import AskedProcess
+from avlab.escaping import in_markdown
 from avlab.ui import host
 
 TICK_SECONDS = 1.0
@@ -69,7 +70,9 @@ def rows(part: str, show: Callable[[list[dict[str, Any]]], None]) -> None:
     process = asked.process
     if asked.order:
         st.caption(
-            "Below: " + "; ".join(f"{name} {_said(value)}" for name, value in asked.order.items()) + "."
+            "Below: "
+            + "; ".join(f"{name} {in_markdown(_said(value))}" for name, value in asked.order.items())
+            + "."
         )
 
     def tick() -> None:
@@ -84,7 +87,7 @@ def _progress(part: str, process: AskedProcess) -> None:
     """How far a process is, or what went wrong; at its end the page is drawn once more, to tick no longer."""
     text, done, total = process.progress
     if process.error:
-        st.error(process.error)
+        st.error(in_markdown(process.error))
     elif not process.done.is_set():
         share = min(done / total, 1.0) if total else 0.0
         st.progress(share, text=f"{text}: {done:,} of {total:,}" if total else text)

@@ -6,6 +6,7 @@ import streamlit as st
 from avlab.bias.cases import Bias, bias, pair_of, paths
 from avlab.bias.grammar import CaseError, parse_rule
 from avlab.bias.sampled import sample_outputs
+from avlab.escaping import in_markdown
 from avlab.figures import bias as figures
 from avlab.ui.bias import lesson
 from avlab.ui.chart import chart
@@ -51,7 +52,7 @@ def draw() -> None:
     try:
         drawn, maximum = (bias(target, draft, parse_rule(f"{kind}:{t:g}")) for kind in ("drawn", "maximum"))
     except CaseError as error:
-        st.error(str(error))
+        st.error(in_markdown(error))
         return
     options = ["a comes out as often as due", "a comes out too rarely", "a comes out too often"]
     change = drawn.output[0] - p
