@@ -52,6 +52,8 @@ class Settings:
     trtllm: bool | None = None
     batch_invariant: bool = False
     cache: str = "auto"
+    dtype: str = "auto"
+    text_only: bool = False
     block_size: int | None = None
     connector: bool = False
     replay_ssm: bool = False
@@ -117,6 +119,8 @@ def from_line(line: ServeLine, version: str = SERVED) -> Settings:
         trtllm=attention.get("use_trtllm_attention"),
         batch_invariant=_truth(environment, "VLLM_BATCH_INVARIANT", False),
         cache=str(given.get("kv-cache-dtype") or "auto"),
+        dtype=str(given.get("dtype") or "auto"),
+        text_only=_text_only(given),
         block_size=_number(given.get("block-size")),
         connector=bool(given.get("kv-transfer-config")),
         replay_ssm=bool(given.get("use-replayssm", False)),
@@ -269,6 +273,14 @@ def _compilation(graphs: Mapping[str, Any], environment: Mapping[str, str]) -> s
 def _backend(value: Any) -> str | None:
     found = _name(value)
     return None if found == "AUTO" else found
+
+
+def _text_only(given: Mapping[str, Any]) -> bool:
+    """Whether no picture can come: then image tokens need no attention of their own."""
+    limits = _mapping(given.get("limit-mm-per-prompt"))
+    return bool(given.get("language-model-only")) or (
+        bool(limits) and all(each == 0 for each in limits.values())
+    )
 
 
 def _truth(environment: Mapping[str, str], name: str, default: bool) -> bool:

@@ -28,6 +28,7 @@ from vllm.v1.worker.gpu.attn_utils import (
     get_varlen_cudagraph_unsupported_backend,
 )
 
+DTYPES = {"auto": torch.bfloat16, "float32": torch.float32, "float16": torch.float16}
 STATES = {
     "mamba1": "MAMBA1",
     "mamba2": "MAMBA2",
@@ -112,7 +113,7 @@ def answer(cell):
     else:
         try:
             taken = selector.get_attn_backend(
-                layer["head_size"], torch.bfloat16, asked["cache"], use_mla=layer["kind"] == "latent",
+                layer["head_size"], DTYPES[asked["dtype"]], asked["cache"], use_mla=layer["kind"] == "latent",
                 has_sink=layer["sinks"], use_sparse=layer["sparse"], use_mm_prefix=layer["prefix"],
                 num_heads=layer["heads"] // asked["tensor"],
             )  # fmt: skip

@@ -53,9 +53,15 @@ VARIANTS = {
     "without TRT-LLM": {"trtllm": False},
     "ReplaySSM": {"replay_ssm": True},
     "KV connector": {"connector": True},
+    "float32": {"dtype": "float32"},
+    "float16": {"dtype": "float16"},
+    "decode context": {"decode_context": 2, "tensor": 2},
+    "decode context, TRITON_ATTN": {"decode_context": 2, "tensor": 2, "backend": "TRITON_ATTN"},
+    "batch invariance": {"batch_invariant": True},
+    "batch invariance, FLASHINFER": {"batch_invariant": True, "backend": "FLASHINFER"},
 }
 ASKED = ("tensor", "K", "backend", "flash_attention", "trtllm", "block_size", "cache", "replay_ssm", "connector",
-         "decode_context")  # fmt: skip
+         "decode_context", "dtype")  # fmt: skip
 AMD = {"mi300x": (9, 4), "mi355x": (9, 5)}
 OWN = "vllm.models"
 NVIDIA_V4 = [
@@ -125,23 +131,27 @@ def ask(script: str, order: dict, wheel: Path = WHEEL, **more: str) -> list:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+def in_process(settings: Settings, flash: int | None = None, invariant: bool = False) -> bool:
+    return settings.flash_attention == flash and settings.batch_invariant is invariant
+
+
 def same(ours: str, theirs: str) -> bool:
     """MAMBA2's class calls itself MAMBA2_ATTN; FlashAttention 4's sparse backend falls to its parent without CuTe."""
     parent = ours == "FLASH_ATTN_MLA_SPARSE_FA4" and theirs == "FLASHINFER_MLA_SPARSE"
     return parent or theirs.removesuffix("_ATTN") == ours.removesuffix("_ATTN")
 
 
-@pytest.mark.parametrize(
-    "flash", [None, 2]
-)  # vLLM decides its graphs when the module is loaded: a process each
+# vLLM decides its graphs when the module is loaded: a process each
+@pytest.mark.parametrize(("flash", "invariant"), [(None, False), (2, False), (None, True)])
 @pytest.mark.parametrize("gpu", GPUS)
-def test_every_verdict_on_attention_is_vllms(gpu, flash):
-    machine, asked = KNOWN[gpu], [each for each in cells() if each[2].flash_attention == flash]
+def test_every_verdict_on_attention_is_vllms(gpu, flash, invariant):
+    machine, asked = KNOWN[gpu], [each for each in cells() if in_process(each[2], flash, invariant)]
     order = [
         {"layer": asdict(layer), "settings": {key: asdict(settings)[key] for key in ASKED}}
         for _, layer, settings in asked
     ]
-    theirs = ask("vllm_selects.py", {"vendor": "nvidia", "capability": machine.capability, "cells": order})
+    request = {"vendor": "nvidia", "capability": machine.capability, "cells": order}
+    theirs = ask("vllm_selects.py", request, VLLM_BATCH_INVARIANT=str(int(invariant)))
     wrong, unknown = [], 0
     for (name, layer, settings), answer in zip(asked, theirs, strict=True):
         ours = choose(layer, settings, machine)
@@ -152,7 +162,7 @@ def test_every_verdict_on_attention_is_vllms(gpu, flash):
             wrong.append(f"{name}: ours takes {ours.backend}, vLLM {answer['backend']}")
     print(f"{gpu}: {len(asked)} cells, {unknown} not known, {len(wrong)} wrong", file=sys.stderr)
     assert not wrong, "\n".join(wrong[:40])
-    assert len(asked) >= (200 if flash is None else 20) and unknown == 0
+    assert len(asked) >= (200 if flash is None and not invariant else 20) and unknown == 0
 
 
 @pytest.mark.parametrize("aiter", [False, True])
@@ -160,7 +170,7 @@ def test_every_verdict_on_attention_is_vllms(gpu, flash):
 def test_every_verdict_on_amd_is_vllms(gpu, aiter):
     """With AMD's library, as its images have it; switched on or not."""
     named = ("TRITON_ATTN", "TRITON_MLA")
-    asked = [each for each in cells() if each[2].flash_attention is None and each[2].trtllm is None]
+    asked = [each for each in cells() if in_process(each[2]) and each[2].trtllm is None]
     asked = [each for each in asked if each[2].backend in (None, *named)]
     switched = {"aiter": aiter, "aiter_mla": aiter, "aiter_mha": aiter}
     order = [
@@ -199,7 +209,7 @@ def test_models_with_backends_of_their_own(vendor, gpu, capability):
 def test_verdicts_for_0_32_are_those_of_0_32(gpu):
     machine = KNOWN[gpu]
     asked = [(name, layer, replace(settings, version=(0, 32, 0))) for name, layer, settings in cells()]
-    asked = [each for each in asked if each[2].flash_attention is None]
+    asked = [each for each in asked if in_process(each[2])]
     order = [
         {"layer": asdict(layer), "settings": {key: asdict(settings)[key] for key in ASKED}}
         for _, layer, settings in asked

@@ -160,6 +160,23 @@ DSA = (replace(R1[0], heads=64, no_rotary=192, value_size=256, sparse=True, top_
         ("h100", (*PLAIN, Layer("mamba2")), {"replay_ssm": True}, "refuses", "ReplaySSM"),
         ("mi300x", PLAIN, {}, "passes", "ROCM_ATTN"),
         ("h100", (Layer("standard", 256, 16, 8, prefix=True),), {}, "passes", "TRITON_ATTN"),
+        (
+            "a100",
+            (Layer("standard", 256, 16, 8, prefix=True),),
+            {"text_only": True},
+            "refuses",
+            "FlashAttention 2",
+        ),
+        ("h100", PLAIN, {"dtype": "float32"}, "passes", "TRITON_ATTN"),
+        ("b200", PLAIN, {"batch_invariant": True}, "refuses", "FlashAttention 2"),
+        (
+            "a100",
+            PLAIN,
+            {"decode_context": 2, "backend": "TRITON_ATTN"},
+            "refuses",
+            "decode context parallelism",
+        ),
+        ("h100", PLAIN, {"prefill_context": 2}, "unknown", "were not read"),
     ],
 )
 def test_attention_by_kind_of_layer(gpu, layers, changes, verdict, words):

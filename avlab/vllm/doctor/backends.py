@@ -225,6 +225,16 @@ MODELS_OWN = {
     "FLASHINFER_MLA_SPARSE_DSV41", "ROCM_FLASHMLA_SPARSE_DSV41", "FLASHMLA_MEGA_ATTN_DSV41", "FLASH_ATTN_DIFFKV",
     "TRITON_ATTN_DIFFKV", "NO_ATTENTION", "CUSTOM", "TORCH_SDPA",
 }  # fmt: skip
+INVARIANT = {"FLASH_ATTN", "TRITON_ATTN", "FLEX_ATTENTION", "FLASH_ATTN_MLA", "TRITON_MLA"}
+DECODE_CONTEXT = {
+    "FLASH_ATTN", "FLASHINFER", "CUTLASS_MLA", "FLASH_ATTN_MLA", "FLASHINFER_MLA", "FLASHINFER_MLA_SPARSE",
+    "FLASH_ATTN_MLA_SPARSE_FA4", "FLASHMLA", "FLASHMLA_SPARSE", "ROCM_AITER_MLA", "TOKENSPEED_MLA", "TRITON_MLA",
+}  # fmt: skip
+SINGLE = {"float32", "float"}  # types of the weights
+TAKES_SINGLE = {"TRITON_ATTN", "FLEX_ATTENTION", "ROCM_ATTN"}
+BRAIN_ONLY = {
+    "FLASHMLA_SPARSE", "FLASH_ATTN_MLA_SPARSE_FA4", "FLASHINFER_MLA_SPARSE_SM90", "FLASHINFER_MLA_SPARSE_SM120",
+}  # fmt: skip
 NAMES = {*BACKENDS, *REPLAY_ANY, *EVEN_LENGTHS, *ONE_TOKEN, *NO_GRAPHS, *COMPOSITE, *MODELS_OWN}
 
 
@@ -250,6 +260,14 @@ def objections(
             found.append(f"head size {layer.head_size} not supported")
         elif backend.heads and layer.head_size not in backend.heads:
             found.append(f"head size {layer.head_size} is not among {', '.join(map(str, backend.heads))}")
+    if settings.dtype in SINGLE and name not in TAKES_SINGLE:
+        found.append("weights of float32 not supported")
+    if settings.dtype in ("half", "float16") and name in BRAIN_ONLY:
+        found.append("weights of float16 not supported")
+    if settings.batch_invariant and name not in INVARIANT:
+        found.append("batch invariance not supported")
+    if settings.decode_context > 1 and name not in DECODE_CONTEXT:
+        found.append("decode context parallelism not supported")
     if settings.cache not in backend.caches:
         found.append(f"a cache of {settings.cache} not supported")
     if settings.block_size is not None and settings.block_size % backend.block:

@@ -271,12 +271,16 @@ def attention(settings: Settings, checkpoint: Checkpoint, machine: Machine) -> F
     if settings.backends_by_kind:
         reason = "backend_per_kind names backends by kind of layer, which is not followed here."
         return Finding(name, "unknown", reason, "Name one --attention-backend.", source)
+    if settings.prefill_context > 1:
+        reason = "Backends under prefill context parallelism were not read."
+        return Finding(name, "unknown", reason, "--prefill-context-parallel-size 1.", source)
     if machine.vendor == "cpu":
         return Finding(name, "refuses", "A CPU's attention has no graphs of decode steps.", "A GPU.", source)
     asked = _asked(settings, checkpoint, machine)
     if checkpoint.layers is None:
         return _unread(asked, checkpoint, machine, name, source)
-    choices = [_choice(layer, checkpoint.model_type, asked, machine) for layer in checkpoint.layers]
+    layers = [replace(each, prefix=each.prefix and not asked.text_only) for each in checkpoint.layers]
+    choices = [_choice(layer, checkpoint.model_type, asked, machine) for layer in layers]
     worst = min(choices, key=lambda choice: (False, None, True).index(choice.able))
     supposed = f" (taken as {checkpoint.known_as}, by its name)" if checkpoint.known_as else ""
     others = [each.backend for each in choices if each is not worst and each.backend]
