@@ -11,9 +11,9 @@ from typing import Any
 from avlab.kinds.replay import ReplayConfig
 from avlab.lab.lab import Lab
 from avlab.lab.supervisor import WorkerError
+from avlab.policies.arm import DEFAULT_ARM
 from avlab.wire import commands
 
-ADAPTIVE = "adaptive:converged+depth+stop"
 CALM, BUSY = 4, 128  # requests under way
 LOOK_SECONDS = 0.1  # between two looks at the run's clock
 SECONDS = 60.0  # of the run
@@ -36,12 +36,12 @@ class Scene:
 
 SCENES = (
     Scene(
-        0.0, ADAPTIVE, CALM, "Few users, and the policy decides",
+        0.0, DEFAULT_ARM, CALM, "Few users, and the policy decides",
         "Four requests. The machine reads its weights at every step, whatever it computes, so a few more draft tokens "
         "are nearly free: adaptive verification has about three of them verified for each request.",
     ),
     Scene(
-        8.0, ADAPTIVE, BUSY, "Load rises",
+        8.0, DEFAULT_ARM, BUSY, "Load rises",
         "128 requests. Now every draft token makes the step longer for everybody. Nobody changed a setting: the budget "
         "falls to about two a request, those that are likeliest to be accepted.",
     ),
@@ -51,7 +51,7 @@ SCENES = (
         "the machine has prepared, and takes five times as long: throughput falls to about a quarter.",
     ),
     Scene(
-        28.0, ADAPTIVE, BUSY, "Adaptive again",
+        28.0, DEFAULT_ARM, BUSY, "Adaptive again",
         "It goes on with what it had learnt, and throughput is back within a step.",
     ),
     Scene(
@@ -60,7 +60,7 @@ SCENES = (
         "stays what it is; the table below says by how much adaptive verification is ahead.",
     ),
     Scene(
-        48.0, ADAPTIVE, CALM, "Load falls",
+        48.0, DEFAULT_ARM, CALM, "Load falls",
         "Four requests again. The policy verifies more draft tokens by itself, where fixed:2 would now leave speed "
         "unused. The table below compares all six parts.",
     ),

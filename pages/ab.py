@@ -11,9 +11,9 @@ from avlab.experiments.words import blocks_of, errors_together, ratios_explained
 from avlab.figures import ab
 from avlab.kinds.registry import recorded_kind
 from avlab.store import queries
-from avlab.ui import ab_setup, badge, experiment_columns, host, replay_ab, replay_setup, transfer
+from avlab.ui import ab_setup, badge, experiment_columns, host, other_runs, replay_ab, replay_setup, transfer
 from avlab.ui.chart import chart
-from avlab.ui.shown import end, page, pick, tick
+from avlab.ui.shown import end, page, tick
 
 TITLE = "A/B"
 ICON = ":material/science:"
@@ -36,9 +36,11 @@ shown = page(
 with host.connection() as con:
     others = queries.experiment_runs(con)
 if shown.run not in others and not shown.live:
-    st.info("The run on show has no A/B in it. Set one up above.", icon=":material/science:")
-    if others:
-        st.button("Show the last A/B", on_click=pick, args=(others[0], False))
+    st.info(
+        "The run on show has no A/B in it. Set one up above, or see one that was recorded.",
+        icon=":material/science:",
+    )
+    other_runs.lead(others, "A/B")
     end()
 slo = experiment_columns.objective()
 

@@ -10,10 +10,19 @@ from avlab.experiments.published import PUBLISHED, PublishedPoint, read_frontier
 from avlab.experiments.words import requests
 from avlab.figures import frontier
 from avlab.store import queries
-from avlab.ui import badge, experiment_columns, frontier_setup, host, replay_frontier, replay_setup, transfer
+from avlab.ui import (
+    badge,
+    experiment_columns,
+    frontier_setup,
+    host,
+    other_runs,
+    replay_frontier,
+    replay_setup,
+    transfer,
+)
 from avlab.ui.chart import chart
 from avlab.ui.refusals import refusals
-from avlab.ui.shown import end, page, pick, tick
+from avlab.ui.shown import end, page, tick
 
 TITLE = "Frontier"
 ICON = ":material/show_chart:"
@@ -39,9 +48,11 @@ shown = page(
 with host.connection() as con:
     measured = queries.experiment_runs(con, frontier=True)
 if shown.run not in measured and not shown.live:
-    st.info("The run on show measured no frontier. Start one above.", icon=":material/science:")
-    if measured:
-        st.button("Show the last frontier", on_click=pick, args=(measured[0], False))
+    st.info(
+        "The run on show measured no frontier. Start one above, or see one that was recorded.",
+        icon=":material/science:",
+    )
+    other_runs.lead(measured, "frontier")
     end()
 
 slo = experiment_columns.objective()

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from avlab.policies.arm import Arm
+from avlab.policies.arm import DEFAULT_ARM, Arm
 from avlab.replay.server import ReplayServer
 from avlab.tour.material import gpu, trace
 
 FILE = Path(__file__).parent / "recorded" / "lanes.json"
-ADAPTIVE = "adaptive:converged+depth+stop"
 FIXED = ("none", "fixed:1", "fixed:2", "fixed:3", "fixed:5", "fixed:7")
 RATES = ((5.0, 10.0), (10.0, 62.0), (15.0, 10.0))  # seconds, requests a second: calm, busy, calm
 PLACES = 128  # requests under way at most
@@ -77,7 +76,7 @@ def recorded() -> dict[str, Lane]:
 def make() -> None:
     """Serve every lane and write them down."""
     FILE.parent.mkdir(exist_ok=True)
-    lanes = [asdict(serve(arm)) for arm in (*FIXED, ADAPTIVE)]
+    lanes = [asdict(serve(arm)) for arm in (*FIXED, DEFAULT_ARM)]
     FILE.write_text(json.dumps(lanes, separators=(",", ":")) + "\n", encoding="utf-8")
 
 

@@ -1,5 +1,6 @@
 """The run on show: which one it is, how it is, and what the address of the page says about it."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -114,11 +115,15 @@ def page(
         st.warning(f"No run answers to '{in_markdown(asked)}' in this database; this is the newest one.")
     run = st.session_state.get("run")
     status = host.lab().supervisor.status()
-    if run is None or (status.run == run and not _recorded(run)):
-        _nothing_yet(status)
-        if not status.alive:
-            without()
-        end()
+    recorded = [known["run_id"] for known in host.run_list()]
+    if run is None or (status.run == run and run not in recorded):
+        if not status.alive or not recorded:
+            _nothing_yet(status)
+            if not status.alive:
+                without()
+            end()
+        _preparing()
+        run = recorded[0]
     with host.connection() as con:
         description = queries.describe(con, run)
     shown = Shown(run, description, status.alive and status.run == run)
@@ -141,8 +146,19 @@ def page(
     return shown
 
 
-def _recorded(run: str) -> bool:
-    return any(known["run_id"] == run for known in host.run_list())
+def _preparing() -> None:
+    """What the worker of the run that was started does, second by second, above an earlier run."""
+
+    def told() -> None:
+        status = host.lab().supervisor.status()
+        doing = re.sub(r"(\d+)/(\d+)$", r"(\1 of \2)", status.state)
+        st.info(
+            f"Your run is being prepared: **{doing}**. Its first tokens come within seconds. Until then, the run "
+            "before it is shown.",
+            icon=":material/hourglass_top:",
+        )
+
+    st.fragment(told, run_every=TICK_SECONDS, key="preparing")()
 
 
 def _nothing_yet(status: WorkerStatus) -> None:

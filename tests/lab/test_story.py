@@ -53,7 +53,7 @@ def test_every_change_comes_at_its_scene():
     due = {scene.begins for scene in story.SCENES[1:]}
     assert all(any(0 <= at - begin <= 3 for begin in due) for at, _ in lab.changes)
     policies = [command.arm for _, command in lab.changes if isinstance(command, commands.SetPolicy)]
-    assert policies == ["fixed:7", story.ADAPTIVE, "fixed:2", story.ADAPTIVE]
+    assert policies == ["fixed:7", story.DEFAULT_ARM, "fixed:2", story.DEFAULT_ARM]
 
 
 def test_a_reader_who_changes_the_policy_has_taken_over():
@@ -91,8 +91,8 @@ def test_the_run_is_known_by_its_settings():
 @pytest.mark.slow
 def test_the_replay_follows_the_scenes(tmp_path, monkeypatch):
     scenes = [
-        story.Scene(0.0, story.ADAPTIVE, 4, "", ""),
-        story.Scene(1.0, story.ADAPTIVE, 32, "", ""),
+        story.Scene(0.0, story.DEFAULT_ARM, 4, "", ""),
+        story.Scene(1.0, story.DEFAULT_ARM, 32, "", ""),
         story.Scene(2.0, "fixed:7", 32, "", ""),
     ]
     monkeypatch.setattr(story, "SCENES", scenes)
@@ -103,4 +103,4 @@ def test_the_replay_follows_the_scenes(tmp_path, monkeypatch):
         assert lab.supervisor.wait(120)
         with lab.database.cursor() as con:
             blocks = queries.blocks(con, run)
-    assert [block["arm"] for block in blocks] == [story.ADAPTIVE, story.ADAPTIVE, "fixed:7"]
+    assert [block["arm"] for block in blocks] == [story.DEFAULT_ARM, story.DEFAULT_ARM, "fixed:7"]

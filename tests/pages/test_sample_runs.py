@@ -11,6 +11,7 @@ import pytest
 from dashboard import ALL_PAGES, charts, opened, page, said
 
 from avlab import sample
+from avlab.policies.arm import DEFAULT_ARM
 from avlab.ui import host
 
 CHARTS = {
@@ -21,10 +22,13 @@ CHARTS = {
     "ab": 3,
     "frontier": 1,
 }  # of a page with all its charts
-EXPERIMENTS = {"ab": "ab", "frontier": "frontier"}  # pages that show a run of one sort only
+EXPERIMENTS = {
+    "ab": ("ab", "wins", "loses"),
+    "frontier": ("frontier",),
+}  # pages that show a run of one sort only
 SHIPPED = sorted(folder.name for folder in sample.FOLDER.iterdir())
 ABSOLUTE = re.compile(r"""(?:^|[\s"'(=:,])(?:/[\w.~-]+){1,}|[A-Za-z]:\\|\\\\\w|~/""")
-MOST_BYTES = 4_000_000
+MOST_BYTES = 9_500_000
 
 
 @pytest.fixture(scope="module")
@@ -54,13 +58,13 @@ def texts(values):
             yield from texts(value)
 
 
-def test_a_new_lab_has_the_shipped_runs_and_shows_the_drifting_one(runs):
+def test_a_new_lab_has_the_shipped_runs_and_shows_the_story(runs):
     assert set(SHIPPED) == set(sample.RECORDINGS)
     listed = host.run_list()
     assert {run["run_id"] for run in listed} == set(runs.values())
     assert {run["state"] for run in listed} == {"finished"}
     app = page()
-    assert runs["drifting"][-8:] in said(app) and charts(app) == CHARTS["live"]
+    assert runs["story"][-8:] in said(app) and charts(app) == CHARTS["live"]
 
 
 @pytest.mark.parametrize("shipped", SHIPPED)
@@ -68,7 +72,7 @@ def test_a_new_lab_has_the_shipped_runs_and_shows_the_drifting_one(runs):
 def test_every_page_draws_a_shipped_run(name, shipped, runs):
     app = page(name, runs[shipped])
     assert not app.exception and not app.main.error
-    if name in CHARTS and EXPERIMENTS.get(name, shipped) == shipped:
+    if name in CHARTS and shipped in EXPERIMENTS.get(name, SHIPPED):
         assert charts(app) == CHARTS[name]
         assert runs[shipped][-8:] in said(app)
 
@@ -76,7 +80,7 @@ def test_every_page_draws_a_shipped_run(name, shipped, runs):
 @pytest.mark.parametrize(
     ("name", "button", "arms"),
     [
-        ("ab", "Show the last A/B", ["adaptive", "adaptive+depth", "fixed:3", "none"]),
+        ("ab", "Show the last A/B", [DEFAULT_ARM, "fixed:2", "fixed:7", "none"]),
         ("frontier", "Show the last frontier", ["adaptive+depth", "fixed:2", "fixed:7", "none"]),
     ],
 )

@@ -66,7 +66,7 @@ def test_sixty_tokens_cost_the_dense_gpu_about_what_one_does():
 
 
 def test_the_recorded_lanes_are_what_a_replay_gives():
-    assert set(lanes.recorded()) == {*lanes.FIXED, lanes.ADAPTIVE}
+    assert set(lanes.recorded()) == {*lanes.FIXED, lanes.DEFAULT_ARM}
     assert lanes.serve("fixed:2") == lanes.recorded()["fixed:2"]
     assert len({lane.tokens for lane in lanes.recorded().values()}) == 1  # the same texts in every lane
 

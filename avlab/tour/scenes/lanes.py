@@ -4,13 +4,14 @@ import numpy as np
 
 from avlab.figures import palette
 from avlab.figures.base import frame, line
+from avlab.policies.arm import DEFAULT_ARM
 from avlab.tour.base import Control, Scene, View
-from avlab.tour.lanes import ADAPTIVE, FIXED, RATES, STEP, arrivals, recorded
+from avlab.tour.lanes import FIXED, RATES, STEP, arrivals, recorded
 from avlab.tour.material import emulated
 
 
 def draw(place: int) -> View:
-    rival, ours = recorded()[FIXED[place]], recorded()[ADAPTIVE]
+    rival, ours = recorded()[FIXED[place]], recorded()[DEFAULT_ARM]
     figure = frame("seconds", "requests under way or waiting", 340, y_from_zero=True)
     for lane, colour in ((rival, palette.REJECTED), (ours, palette.ACCEPTED)):
         seconds = STEP * np.arange(len(lane.inside))
