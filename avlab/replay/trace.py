@@ -109,7 +109,8 @@ def write_trace(trace: Trace, path: Path) -> None:
         "acceptance": _lists(trace.acceptance),
     }
     if trace.behind is not None:
-        columns["behind"] = _lists(trace.behind[:, *_below(K)].reshape(trace.anchors, -1))
+        own = np.where(trace.behind == trace.features[:, None], np.nan, trace.behind)
+        columns["behind"] = _lists(own[:, *_below(K)].reshape(trace.anchors, -1))
     about: dict[str, Any] = {"version": VERSION} | {
         name: getattr(trace.about, name) for name in About.__slots__
     }
@@ -183,11 +184,12 @@ def _checked(path: Path, about: About, table: pa.Table) -> Trace:
         raise TraceError(f"{path} holds features or chances that cannot be.")
     behind = None
     if "behind" in table.column_names:
-        behind, below = np.repeat(features[:, None], K, axis=1), _below(K)
+        behind, below = np.full((A, K, K, F), np.nan, dtype=np.float32), _below(K)
         own = _rows(path, table, "behind", len(below[0]) * F).reshape(A, -1, F)
         if np.isinf(own).any():
             raise TraceError(f"{path} holds features or chances that cannot be.")
-        behind[:, *below] = np.where(np.isnan(own), behind[:, *below], own)
+        behind[:, *below] = own
+        behind = behind_of(behind, features)
     return Trace(
         about=about,
         kind=np.array(table["kind"].take(begins).to_pylist(), dtype=object),
@@ -200,6 +202,12 @@ def _checked(path: Path, about: About, table: pa.Table) -> Trace:
         acceptance=acceptance,
         behind=behind,
     )
+
+
+def behind_of(recorded: np.ndarray, features: np.ndarray) -> np.ndarray:
+    """`Trace.behind` of what was recorded of it, [A, K, K, F]: where nothing was (nan), the draft goes on as the
+    anchor's own, whose features [A, K, F] then hold."""
+    return np.where(np.isnan(recorded), features[:, None], recorded)
 
 
 def _below(K: int) -> tuple[np.ndarray, np.ndarray]:

@@ -14,6 +14,7 @@ from avlab.engine.recording.texts import Text
 from avlab.engine.request import Request
 from avlab.engine.target import Target
 from avlab.replay.about import About
+from avlab.replay.trace import read_trace, write_trace
 from avlab.speculation.coupling import follow_probability
 
 LIMIT, K = 40, 4
@@ -127,3 +128,15 @@ def test_the_draws_on_tensors_are_the_couplings(models):
     assert follows.numpy().mean() == pytest.approx(due.mean(), abs=4 * 0.5 / np.sqrt(n))
     assert (drawn.numpy()[follows.numpy()] == text[follows.numpy()]).all()
     np.testing.assert_allclose(np.bincount(drawn.numpy(), minlength=32) / n, q, atol=5 * 0.5 / np.sqrt(n))
+
+
+def test_a_recording_and_its_file_are_one_trace(models, tmp_path):
+    """A replay of either gives the same: also of slots at which no draft left the text."""
+    trace, _ = recorded(models, 6, 1.0)
+    write_trace(trace, tmp_path / "own.parquet")
+    read = read_trace(tmp_path / "own.parquet")
+    assert not np.isnan(trace.behind).all((0, 1, 3)).any()
+    for name in ("features", "behind", "accepted", "acceptance"):
+        np.testing.assert_array_equal(getattr(read, name), getattr(trace, name))
+    write_trace(read, tmp_path / "again.parquet")
+    assert (tmp_path / "own.parquet").read_bytes() == (tmp_path / "again.parquet").read_bytes()

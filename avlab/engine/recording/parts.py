@@ -9,7 +9,7 @@ import numpy as np
 from avlab.engine.recording.recorder import Recorded
 from avlab.engine.recording.texts import Text
 from avlab.replay.about import About
-from avlab.replay.trace import Trace
+from avlab.replay.trace import Trace, behind_of
 
 TYPES = {"accepted": np.int8, "features": np.float16, "acceptance": np.float16, "behind": np.float16}
 
@@ -62,6 +62,9 @@ class Part:
 
     def trace(self, about: About) -> Trace:
         """These texts as a trace. A greedy draft draws nothing, so nothing needs to be known of what is behind it."""
+        features, behind = self.features.astype(np.float32), None
+        if about.temperature > 0:
+            behind = behind_of(self.behind.astype(np.float32), features)
         first = np.cumsum(self.output_tokens - 1) - (self.output_tokens - 1)
         return Trace(
             about=about,
@@ -71,7 +74,7 @@ class Part:
             limit=self.limit,
             first=first,
             accepted=self.accepted.astype(np.int64),
-            features=self.features.astype(np.float32),
+            features=features,
             acceptance=self.acceptance.astype(np.float32),
-            behind=self.behind.astype(np.float32) if about.temperature > 0 else None,
+            behind=behind,
         )
