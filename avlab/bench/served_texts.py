@@ -163,14 +163,19 @@ def _replayed(
     count: int,
     limit: int,
     prefill_tokens: int,
+    order: np.ndarray | None = None,
 ) -> Texts:
+    """order: of the first texts; None: as they stand."""
     server = ReplayServer(trace, machine, Arm.parse(arm), load, costs=costs, prefill_tokens=prefill_tokens)
+    texts = np.arange(trace.texts)
+    if order is not None:
+        texts[: len(order)] = order
     numbers = itertools.count()
     found: dict[int, tuple[int, int]] = {}
     while len(found) < count:
         while len(server.running) + len(server.queue) < load:
             number = next(numbers)
-            server.add(number, number % trace.texts, limit=limit)
+            server.add(number, int(texts[number % trace.texts]), limit=limit)
         step = server.step()
         assert step is not None
         for ended in step.ended:
@@ -180,19 +185,48 @@ def _replayed(
     return Texts(np.array(tokens), np.array(steps))
 
 
-def difference(replayed: Texts, served: Texts, quantile: float) -> Difference:
-    """Of the same prompts, so by their pairs. quantile: standard errors on either side."""
+def spread_of_learning(
+    trace: Trace,
+    machine: Machine,
+    costs: CostTable,
+    arm: str,
+    load: int,
+    count: int,
+    limit: int,
+    prefill_tokens: int,
+    orders: int = 12,
+) -> float:
+    """Standard deviation of the logarithm of tokens a step over orders of the first `count` texts. A policy that learns
+    learns from other drafts then, so it serves every text otherwise, which intervals by text do not see. 0 of a fixed
+    length."""
+    if not Arm.parse(arm).adaptive:
+        return 0.0
+    draw, found = np.random.default_rng(0), []
+    for _ in range(orders):
+        order = draw.permutation(count)
+        served = _replayed(trace, machine, costs, arm, load, count, limit, prefill_tokens, order)
+        found.append(np.log(served.tokens_per_step))
+    return float(np.std(found, ddof=1))
+
+
+def difference(replayed: Texts, served: Texts, quantile: float, spread: float = 0.0) -> Difference:
+    """Of the same prompts, so by their pairs. quantile: standard errors on either side. spread: of learning, of the
+    difference."""
     log_ratio = np.log(replayed.tokens_per_step / served.tokens_per_step)
-    error = float(np.sqrt(((replayed.influence() - served.influence()) ** 2).sum()))
+    error = float(np.sqrt(((replayed.influence() - served.influence()) ** 2).sum() + spread**2))
     return Difference(*(float(np.exp(log_ratio + z * error)) for z in (0.0, -quantile, quantile)))
 
 
-def pooled(pairs: Sequence[tuple[Texts, Texts]], quantile: float) -> Difference:
-    """The mean difference of cells (replayed, served), as a ratio: cells of one prompt count together."""
+def pooled(
+    pairs: Sequence[tuple[Texts, Texts]], quantile: float, spreads: Sequence[float] = ()
+) -> Difference:
+    """The mean difference of cells (replayed, served), as a ratio: cells of one prompt count together. spreads: of
+    learning, of each cell's difference."""
     count = max(len(replayed.tokens) for replayed, _ in pairs)
     logs, errors = [], np.zeros(count)
     for replayed, served in pairs:
         logs.append(np.log(replayed.tokens_per_step / served.tokens_per_step))
         errors[: len(replayed.tokens)] += (replayed.influence() - served.influence()) / len(pairs)
-    middle, error = float(np.mean(logs)), float(np.sqrt((errors**2).sum()))
+    learning = sum(each**2 for each in spreads) / len(pairs) ** 2
+    middle, error = float(np.mean(logs)), float(np.sqrt((errors**2).sum() + learning))
     return Difference(*(float(np.exp(middle + z * error)) for z in (0.0, -quantile, quantile)))

@@ -1,6 +1,7 @@
 """Replay against the engine: tokens a step of the same prompts under the same rules, served and replayed."""
 
 import json
+from dataclasses import replace
 from statistics import NormalDist
 
 from avlab.bench.base import Bar, Context, Measure, NotMeasured, Result, Table
@@ -12,6 +13,7 @@ from avlab.bench.served_texts import (
     recorded_again,
     served_by_engine,
     served_in_replay,
+    spread_of_learning,
 )
 
 ARMS = ("fixed:1", "fixed:3", "fixed:7", "adaptive", "adaptive+depth")
@@ -39,6 +41,7 @@ def measure(context: Context) -> Result:
     trace = trace_named(TRACE)
     about = trace.about
     lab = Lab(context)
+    lab.engine.config = replace(lab.engine.config, measure_costs=False)  # both sides decide by one table
     if lab.built.target_name != about.target or lab.built.drafter_name != about.drafter:
         raise NotMeasured(f"the trace {TRACE} is of {about.target} with {about.drafter}: measure these.")
     lab.sampling, lab.max_new_tokens = Sampling(about.temperature, about.top_k, about.top_p), TOKENS
@@ -59,7 +62,7 @@ def measure(context: Context) -> Result:
 
         folder = context.folder / f"replay-{context.key}-{draw}.parts"
         traces.append(recorded_again(lab, trace, written, TOKENS, draw, folder, recording))
-    rows, pairs, apart = [], [], []
+    rows, pairs, apart, spreads = [], [], [], []
     for arm, load in cells:
         count, name = prompts[load], f"{arm}@{load}"
         if name not in kept:
@@ -72,7 +75,9 @@ def measure(context: Context) -> Result:
             path.write_text(json.dumps(kept))
         served = Texts(*map(np.array, kept[name]))
         replayed = served_in_replay(traces, emulated, table, arm, load, count, TOKENS, prefill)
-        off = difference(replayed, served, quantile)
+        spread = spread_of_learning(trace, emulated, table, arm, load, count, TOKENS, prefill)
+        spreads.append(spread * (1 + 1 / len(traces)) ** 0.5)
+        off = difference(replayed, served, quantile, spreads[-1])
         pairs.append((replayed, served))
         apart.append(off)
         rows.append(
@@ -85,7 +90,7 @@ def measure(context: Context) -> Result:
                 f"{off.ratio:.3f} [{off.low:.3f}, {off.high:.3f}]",
             ]
         )
-    mean = pooled(pairs, NormalDist().inv_cdf((1 + CONFIDENCE) / 2))
+    mean = pooled(pairs, NormalDist().inv_cdf((1 + CONFIDENCE) / 2), spreads)
     columns = ["arm", "requests", "prompts", "served", "replayed", "replayed over served, joint 99 %"]
     return Result(
         {
