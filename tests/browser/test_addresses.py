@@ -24,7 +24,6 @@ def answers(page):
 
 def look(page, url):
     page.goto(url)
-    page.get_by_text("This recorded run ships with avlab").first.wait_for()
     page.wait_for_function(DRAWN)
 
 
