@@ -2,13 +2,13 @@
 
 import contextlib
 import json
-import tempfile
 import threading
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from avlab import temporary
 from avlab.config import RunConfig
 from avlab.errors import is_ours, not_written
 from avlab.processes import end_tree, start_child, tail, worker_environment
@@ -46,7 +46,7 @@ class AskedProcess:
         self.rows: dict[tuple[Any, ...], dict[str, Any]] = {}
         self.error = ""
         self.done = threading.Event()
-        self._log = Path(tempfile.mkstemp(prefix="avlab-audit-", suffix=".log")[1])
+        self._log = temporary.file("avlab-audit-")
         environment = worker_environment(config.threads, config.spin) | KEEPS_MEMORY
         self._process = start_child("avlab.bias.audit", environment, self._log)
         order |= {"task": task, "config": config.model_dump(mode="json")}

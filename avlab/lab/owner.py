@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 import socket
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -18,6 +17,7 @@ from typing import Any
 
 import zmq
 
+from avlab import temporary
 from avlab.errors import is_ours
 from avlab.wire.sockets import SOCKET_PATH_LIMIT, Bell, is_private, open_socket
 
@@ -46,9 +46,8 @@ class OwnerClosed(OwnerError):
 def _folders() -> list[Path]:
     """Where sockets may be, best first. The environment may differ between owner and asker, so there are several."""
     name = f"avlab-{os.getuid()}"
-    parents = [os.environ.get("XDG_RUNTIME_DIR"), f"/run/user/{os.getuid()}", tempfile.gettempdir(), "/tmp"]
-    found = [Path(parent) / name for parent in parents if parent and os.path.isdir(parent)]
-    return list(dict.fromkeys(folder for folder in found if len(str(folder)) + 22 < SOCKET_PATH_LIMIT))
+    found = [Path(parent) / name for parent in temporary.places()]
+    return [folder for folder in found if len(str(folder)) + 22 < SOCKET_PATH_LIMIT]
 
 
 def _socket_name(database: str | os.PathLike) -> str:

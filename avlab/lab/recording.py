@@ -8,13 +8,13 @@ from __future__ import annotations
 import contextlib
 import json
 import queue
-import tempfile
 import threading
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from avlab import temporary
 from avlab.config import RunConfig
 from avlab.processes import end_tree, start_child, tail, worker_environment
 from avlab.replay.about import About, TraceError
@@ -117,7 +117,7 @@ class _Child:
 
     def __init__(self, order: dict, recording: Recording):
         self._recording = recording
-        self._log = Path(tempfile.mkstemp(prefix="avlab-recording-", suffix=".log")[1])
+        self._log = temporary.file("avlab-recording-")
         self._process = start_child(CHILD, worker_environment(1, 0), self._log)
         self._tell(json.dumps(order))
         threading.Thread(target=self._listen, daemon=True).start()

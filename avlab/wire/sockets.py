@@ -9,6 +9,8 @@ from pathlib import Path
 
 import zmq
 
+from avlab import temporary
+
 FOLDER_PREFIX = "avlab-"
 SOCKET_PATH_LIMIT = 100  # bytes; the system's own is 104 to 108
 
@@ -19,11 +21,13 @@ class LinkError(RuntimeError):
 
 def private_folder(prefix: str = FOLDER_PREFIX) -> Path:
     """A new folder that only this user can enter (0700), with a path short enough for a socket in it."""
-    for parent in (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp"):
-        if parent and os.path.isdir(parent) and len(parent) + len(prefix) + 24 < SOCKET_PATH_LIMIT:
+    for parent in temporary.places():
+        if len(parent) + len(prefix) + 24 < SOCKET_PATH_LIMIT:
             with contextlib.suppress(OSError):
                 return Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
-    raise LinkError("No folder for a socket could be made: set TMPDIR to a folder with a short path.")
+    raise LinkError(
+        "No folder for a socket could be made: set TMPDIR to a folder that you may write to, with a short path."
+    )
 
 
 def is_private(folder: Path) -> bool:

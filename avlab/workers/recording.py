@@ -7,14 +7,13 @@ parts: each further line is the number of one. It ends when there are no more, o
 import json
 import os
 import sys
-import tempfile
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from avlab import plugins
+from avlab import plugins, temporary
 from avlab.config import ConfigError, RunConfig
 from avlab.cost_file import text_of
 from avlab.engine.build import Built, build
@@ -37,8 +36,8 @@ def prepare(
     """The recording of so many texts, each drafted for `draws` times, under a run's settings.
 
     Raises ConfigError for a drafter that cannot be recorded, TraceError where the folder holds another recording."""
-    with tempfile.TemporaryDirectory() as passing:
-        costs = Path(passing) / "costs.json"
+    with temporary.folder() as passing:
+        costs = passing / "costs.json"
         costs.write_text(text_of([(1, 1, 1.0)], [(1, 1.0)]))  # nothing is decided by costs, so none are timed
         built = build(replace(build_settings(config), costs=costs), progress)
     drafter = built.engine.drafter

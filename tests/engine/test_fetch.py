@@ -154,3 +154,28 @@ def test_the_real_target_is_whole():
     with safe_open(folder / "model.safetensors", framework="numpy") as weights:
         assert "lm_head.weight" not in list(weights.keys())
         assert weights.get_tensor("model.norm.weight").dtype == "float32"
+
+
+@pytest.mark.parametrize("cut", ["download", "extract", "convert", "write_manifest"])
+def test_an_interrupted_fetch_leaves_nothing_and_the_next_is_whole(source, monkeypatch, cut):
+    origin, _, _ = source
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fetch, cut, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            fetch.fetch(source=origin)
+    models = fetch.default_folder().parent
+    assert [path.name for path in models.iterdir()] == [f".{DEFAULT_TARGET}.lock"]
+    fetch.check(fetch.fetch(source=origin), thorough=True)
+
+
+def test_what_a_killed_fetch_left_is_removed_by_the_next(source):
+    origin, _, _ = source
+    left = fetch.default_folder().parent / ".fetch-abc"
+    (left / "gguf").mkdir(parents=True)
+    (left / "gguf" / "half").write_bytes(b"x" * 1000)
+    fetch.fetch(source=origin)
+    assert not left.exists()
