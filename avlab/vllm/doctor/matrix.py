@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from avlab.vllm import SERVED
+from avlab.vllm.doctor.attention import attention
 from avlab.vllm.doctor.facts import names
 from avlab.vllm.doctor.findings import Verdict
-from avlab.vllm.doctor.gates import attention
 from avlab.vllm.doctor.look import checkpoint_of
 from avlab.vllm.doctor.machines import machine_named
 from avlab.vllm.settings import Settings, parse_version

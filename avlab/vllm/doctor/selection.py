@@ -6,6 +6,7 @@ is taken, or the one that was named, or none.
 
 from dataclasses import dataclass
 
+from avlab.vllm.doctor.abilities import objections, replays, why
 from avlab.vllm.doctor.backends import (
     BACKENDS,
     BLACKWELL,
@@ -17,9 +18,6 @@ from avlab.vllm.doctor.backends import (
     NO_GRAPHS,
     ONE_TOKEN,
     REPLAY_ANY,
-    objections,
-    replays,
-    why,
 )
 from avlab.vllm.doctor.findings import Machine
 from avlab.vllm.doctor.layers import Layer
