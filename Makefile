@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 ARGS ?=
 AUDITED := adaptive adaptive:raw fixed:2 maximum:0.2 budget:earlier drawn:0.2 budget:same-step noise:correction
 
-.PHONY: run lint test test-long test-vllm test-vllm-some test-doctor check soak screenshots setup setup-dev fetch audit bench bench-vllm-env sample-runs train-drafter clean
+.PHONY: run lint test test-long test-vllm test-vllm-some test-doctor check soak screenshots setup setup-dev fetch audit bench bench-vllm-env sample-runs site train-drafter clean
 .DEFAULT_GOAL := run
 
 run: fetch            ## the dashboard, on http://127.0.0.1:8501; ARGS="--port 8600" is another port
@@ -107,6 +107,9 @@ $(VENV)/.installed-dev: requirements-dev.txt $(VENV)/.installed
 
 sample-runs: fetch     ## record the runs that ship with the dashboard again
 	$(BIN)/python -m avlab.sample
+
+site: setup            ## the tour as one folder that any browser opens, without a server: build/site
+	$(BIN)/python -m avlab.tour.site $(ARGS)
 
 clean:                ## remove the environment and what tools left; models and databases stay
 	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
