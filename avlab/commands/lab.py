@@ -176,12 +176,11 @@ def answers(
     from avlab.experiments import estimator_answers as tables
     from avlab.machines import known as known_machines
     from avlab.machines import machine as machine_named
-    from avlab.replay.traces import known as known_traces
-    from avlab.replay.traces import trace_named
+    from avlab.replay.traces import shipped, trace_named
 
     if table not in ("", "stuck", "calibration", "drift"):
         raise ConfigError([f"table is {table!r}: choose stuck, calibration or drift."])
-    recorded = [trace_named(name) for name in _names(traces) or known_traces()]
+    recorded = [trace_named(name) for name in _names(traces) or shipped()]
     emulated = [machine_named(name, recorded[0].about.K) for name in _names(machines) or known_machines()]
     with terminal.bar() as progress:
 

@@ -16,7 +16,7 @@ from avlab.policies.arm import Arm, PolicyError
 EVERY_ARM, EVERY_LOAD = ",".join(ARMS), ",".join(map(str, LOADS))
 
 MachineName = Annotated[str, typer.Option("--machine", help="A machine's name, or a TOML file.")]
-TraceName = Annotated[str, typer.Option("--trace", help="A shipped trace's name, or a Parquet file.")]
+TraceName = Annotated[str, typer.Option("--trace", help="A trace's name, or a Parquet file.")]
 Arms = Annotated[str, typer.Option("--arms", help="Policies to compare, with commas between.")]
 Loads = Annotated[str, typer.Option("--concurrency", help="Loads: requests under way, with commas between.")]
 Repeats = Annotated[

@@ -9,6 +9,7 @@ from rich.table import Table
 from avlab.commands import terminal
 from avlab.commands.options import Json
 from avlab.commands.recording import record
+from avlab.commands.trace_kept import export_trace, import_trace
 from avlab.commands.trace_rates import parametric_trace
 from avlab.commands.trace_served import served_trace
 
@@ -20,14 +21,22 @@ app = typer.Typer(
 app.command("record")(record)
 app.command("parametric")(parametric_trace)
 app.command("served")(served_trace)
+app.command("import")(import_trace)
+app.command("export")(export_trace)
 
 
 @app.command("list")
 def list_traces(as_json: Json = False) -> None:
-    """List the traces that ship: whose texts, at which sampling, and how much of them a draft follows."""
+    """List the traces that ship and your own: whose texts, at which sampling, and how much of them a draft follows."""
+    from avlab.replay.about import TraceError
     from avlab.replay.traces import known, trace_named
 
-    found = {name: trace_named(name) for name in known()}
+    found = {}
+    for name in known():
+        try:
+            found[name] = trace_named(name)
+        except TraceError as error:
+            terminal.errors().print(str(error), soft_wrap=True)
     if as_json:
         terminal.print_json(
             {
@@ -45,7 +54,7 @@ def list_traces(as_json: Json = False) -> None:
 
 @app.command()
 def show(
-    trace: Annotated[str, typer.Argument(help="A shipped trace's name, or a Parquet file.")],
+    trace: Annotated[str, typer.Argument(help="A trace's name, or a Parquet file.")],
     as_json: Json = False,
 ) -> None:
     """Say what a trace holds: where it is from, its texts, and the rate of acceptance at each position."""

@@ -10,9 +10,10 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 from avlab import machines
 from avlab.escaping import in_markdown
 from avlab.experiments.replay_sweep import Case
-from avlab.machines import DEFAULT_MACHINE
+from avlab.machines import DEFAULT_MACHINE, MachineError
 from avlab.policies.arm import labels
 from avlab.replay import traces
+from avlab.replay.about import TraceError
 from avlab.replay.traces import DEFAULT_TRACE
 from avlab.ui import badge, replays
 from avlab.ui.refusals import refusals
@@ -46,13 +47,26 @@ def case(page: str) -> Case:
     )  # fmt: skip
     trace = right.selectbox(
         "Trace", recorded, index=recorded.index(DEFAULT_TRACE), key=f"{page}-trace", bind="query-params",
-        format_func=lambda name: f"{name}: {traces.trace_named(name).about.sampling()}",
+        format_func=_shown,
         help="Whose texts and drafts, at which sampling.",
     )  # fmt: skip
     found = Case(trace, machine)
+    try:
+        found.opened()
+    except (TraceError, MachineError) as error:
+        st.error(in_markdown(error))
+        st.stop()
     badge.put(found.emulation)
     st.markdown(f":violet-badge[:material/memory: {in_markdown(found.emulation)}]")
     return found
+
+
+def _shown(trace: str) -> str:
+    """A trace's name and sampling; a damaged one says so where it is chosen."""
+    try:
+        return f"{trace}: {traces.about_named(trace).sampling()}"
+    except TraceError:
+        return f"{trace}: cannot be read"
 
 
 def arms_that_fit(case: Case, arms: Sequence[str], loads: Sequence[int]) -> list[replays.Wanted]:

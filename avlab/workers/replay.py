@@ -6,6 +6,7 @@ import os
 import platform
 import sys
 import time
+from dataclasses import asdict
 from typing import Any
 
 from avlab import plugins
@@ -15,6 +16,7 @@ from avlab.machines import Fit, Machine
 from avlab.replay.doubts import doubts
 from avlab.replay.emulation import EMULATED
 from avlab.replay.server import ReplayServer
+from avlab.replay.traces import content_hash
 from avlab.replay.workload import TextNumbers
 from avlab.wire import frames
 from avlab.workers.entry import Order, work
@@ -79,6 +81,7 @@ def _about(config: ReplayConfig) -> dict[str, Any]:
     return {
         "plugins": plugins.described(),
         EMULATED: config.emulation,
+        "trace": asdict(config.about) | {"name": config.trace, "sha256": content_hash(config.trace)},
         "device": about.title,
         "model": about.model,
         "gpu": f"{about.gpu} × {about.gpus}",

@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from avlab.commands.cli import app
 from avlab.errors import is_ours
+from avlab.kinds.replay import ReplayConfig
 from avlab.replay.trace import read_trace, write_trace
 
 
@@ -113,3 +114,33 @@ def test_a_profile_that_is_none_is_one_sentence(tmp_path, profile, sentence):
     (tmp_path / "profile.json").write_text(profile)
     refused = answer("parametric", tmp_path / "made.parquet", "--profile", tmp_path / "profile.json")
     assert refused.exit_code and is_ours(refused.exception) and sentence in str(refused.exception)
+
+
+def test_a_trace_of_ones_own_has_a_name_and_comes_back(tmp_path, monkeypatch):
+    monkeypatch.setenv("AVLAB_DATABASE", str(tmp_path / "lab.duckdb"))
+    file, back = tmp_path / "Own Text.parquet", tmp_path / "back.parquet"
+    write_trace(made_up(texts=12), file)
+    kept = json.loads(answer("import", file, "--json").stdout)
+    assert kept["name"] == "own-text" and kept["texts"] == 12
+    assert "own-text" in json.loads(answer("list", "--json").stdout)
+    assert "12 texts" in answer("show", "own-text").output
+    assert ReplayConfig.make(trace="own-text", policy="none").K == 3
+    assert json.loads(answer("export", "own-text", back, "--json").stdout)["sha256"] == kept["sha256"]
+    assert back.read_bytes() == file.read_bytes()
+    assert "is there already" in str(answer("export", "own-text", back).exception)
+    assert "trace own-text already" in str(answer("import", file).exception)
+    (tmp_path / "traces" / "broken.parquet").write_bytes(b"PAR1")
+    listed = answer("list", "--json")
+    assert listed.exit_code == 0 and "own-text" in listed.stdout and "broken" in listed.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [("../x", "no name of a trace"), ("card", "ships with avlab"), ("", "no name"), ("mine", "damaged")],
+)
+def test_what_cannot_be_kept_is_one_sentence_and_leaves_nothing(tmp_path, monkeypatch, name, sentence):
+    monkeypatch.setenv("AVLAB_DATABASE", str(tmp_path / "lab.duckdb"))
+    (tmp_path / "own.parquet").write_bytes(b"PAR1 and no more")
+    refused = answer("import", tmp_path / "own.parquet", "--name", name)
+    assert refused.exit_code and is_ours(refused.exception) and sentence in str(refused.exception)
+    assert not list((tmp_path / "traces").glob("*"))

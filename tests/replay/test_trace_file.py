@@ -10,7 +10,7 @@ from traces import made_up
 
 from avlab.replay.about import TraceError
 from avlab.replay.trace import Trace, read_trace, write_trace
-from avlab.replay.traces import known, trace_named
+from avlab.replay.traces import shipped, trace_named
 
 
 @pytest.mark.parametrize("behind", [True, False])
@@ -166,8 +166,8 @@ def test_bytes_that_are_no_trace_are_one_sentence(tmp_path):
 
 
 def test_the_shipped_traces_are_whole_and_small():
-    assert {"card", "greedy", "plain", "reasoning"} <= set(known())
-    for name in known():
+    assert {"card", "greedy", "plain", "reasoning"} <= set(shipped())
+    for name in shipped():
         trace = trace_named(name)
         assert trace.anchors >= 20_000 and trace.about.K == 7
         assert trace.tokens_per_step() == pytest.approx(1 + np.mean(trace.accepted))

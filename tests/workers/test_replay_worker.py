@@ -1,8 +1,10 @@
 """A replay is a worker like the others: recorded by a lab, on the emulated machine's clock, without torch."""
 
+import hashlib
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from replay_runs import replayed, serve, serving, small_trace
@@ -129,6 +131,9 @@ def test_a_run_says_what_of_it_is_emulated(trace):
     assert hello.machine["emulated"].startswith(
         "emulated: B300 × 4, DeepSeek-V4-Flash's costs, made up's text at"
     )
+    recorded = hello.machine["trace"]
+    assert recorded["target"] == "made up" and recorded["K"] == 3
+    assert recorded["sha256"] == hashlib.sha256(Path(recorded["name"]).read_bytes()).hexdigest()
     assert (hello.config["temperature"], hello.config["policy"], hello.target) == (
         1.0,
         DEFAULT_ARM,
