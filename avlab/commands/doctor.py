@@ -116,7 +116,8 @@ def doctor(
             named = None if capability else gpu or each.gpu or None
             machine = machine_for(named, gpus or each.gpus, memory_gib, capability)
             taken = version or each.version or installed_version() or SERVED
-            findings = examine_line(_inheriting(each.line), machine, taken, traffic, known, weights_gib)
+            line = each.line if each.contained else _inheriting(each.line)
+            findings = examine_line(line, machine, taken, traffic, known, weights_gib)
             found.append(Examined(each.name, f"vLLM {taken} on {machine.described}", findings))
     _show(found, as_json)
     if any(finding.verdict == "refuses" for each in found for finding in each.findings):

@@ -36,7 +36,8 @@ class LaunchError(ServeLineError):
 @dataclass(frozen=True)
 class Launch:
     """One server. name: of its service or container, "" of a plain command. version: of vLLM, by the image. gpu: its
-    name. gpus: how many it is given; None where it is not said.
+    name. gpus: how many it is given; None where it is not said. contained: in a container, which sees no variables of
+    this machine.
     """
 
     line: ServeLine
@@ -44,6 +45,7 @@ class Launch:
     version: str = ""
     gpu: str = ""
     gpus: int | None = None
+    contained: bool = False
 
 
 def launch(words: list[str], folder: Path = Path()) -> Launch:
@@ -200,7 +202,7 @@ def _of_container(words: list[str], folder: Path) -> Launch:
         raise LaunchError("The container names no image.")
     image, rest = words[at], words[at + 1 :]
     found = of_image([*shlex.split(entry), *rest], environment, folder)
-    return replace(found, version=version_of(image), gpus=gpus)
+    return replace(found, version=version_of(image), gpus=gpus, contained=True)
 
 
 def _counted(text: str) -> int | None:

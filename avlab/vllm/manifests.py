@@ -42,7 +42,9 @@ def _of_service(name: str, service: Mapping[str, Any], folder: Path) -> Launch:
     device = place[0] if isinstance(place, list) and place and isinstance(place[0], Mapping) else {}
     ids, count = device.get("device_ids"), device.get("count")
     gpus = len(ids) if isinstance(ids, list) else count if isinstance(count, int) else None
-    return replace(found, name=name, version=version_of(str(service.get("image", ""))), gpus=gpus)
+    return replace(
+        found, name=name, version=version_of(str(service.get("image", ""))), gpus=gpus, contained=True
+    )
 
 
 def _of_manifest(value: Any, folder: Path, gpu: str, name: str = "") -> Iterator[Launch]:
@@ -86,7 +88,8 @@ def _of_pod(container: Mapping[str, Any], folder: Path, gpu: str, name: str) -> 
     gpus = int(str(count)) if str(count).isdigit() else None
     told = str(container.get("name") or "")
     version = version_of(str(container.get("image", "")))
-    return replace(found, name="/".join(filter(None, (name, told))), version=version, gpu=gpu, gpus=gpus)
+    named = "/".join(filter(None, (name, told)))
+    return replace(found, name=named, version=version, gpu=gpu, gpus=gpus, contained=True)
 
 
 def _words(container: Mapping[str, Any], key: str) -> list[str]:

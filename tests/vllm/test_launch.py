@@ -62,7 +62,7 @@ def test_docker_run_and_what_it_gives_the_container():
     assert found.line.arguments["tensor-parallel-size"] == 2
     assert found.line.arguments["max-model-len"] == 131_072
     assert found.line.environment["VLLM_USE_V2_MODEL_RUNNER"] == "1"
-    assert (found.version, found.gpus) == ("0.33.0", 2)
+    assert (found.version, found.gpus, found.contained) == ("0.33.0", 2, True)
 
 
 def test_a_compose_file_s_service():

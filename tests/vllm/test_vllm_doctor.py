@@ -438,6 +438,7 @@ def test_gpus_as_people_and_drivers_name_them(name, gpu):
 
 def test_a_gpu_by_its_compute_capability():
     assert machine_for(None, None, None, "12.0").capability == (12, 0)
+    assert machine_for("8xH100", None, None).gpus == machine_for("h100", 8, None).gpus == 8
     assert machine_for(None, None, None, "sm_90a").capability == (9, 0)
     with pytest.raises(MachineError, match="no compute capability"):
         machine_for(None, None, None, "nine")
@@ -626,3 +627,13 @@ def test_a_verdict_is_for_a_version(gpu, model, older, now):
     for version, verdict in (("0.32.0", older), ("0.33.0", now)):
         found = examine_line(line, machine_named(gpu), version)
         assert [f.verdict for f in found if f.gate == "attention"] == [verdict], version
+
+
+def test_a_latent_backend_may_not_be_the_drafter_s():
+    latent = replace(KNOWN, layers=R1)
+    for method, verdict in (("mtp", "passes"), ("eagle3", "unknown"), ("dspark", "passes")):
+        settings = replace(GOOD, method=method, backend="FLASHINFER_MLA", K=3)
+        [finding] = [f for f in examine(settings, BLACKWELL, latent) if f.gate == "drafter's attention"]
+        assert finding.verdict == verdict
+    named = replace(GOOD, method="eagle3", backend="FLASHINFER_MLA", draft_backend="TRITON_ATTN")
+    assert not found("drafter's attention", named, checkpoint=latent, machine=BLACKWELL)

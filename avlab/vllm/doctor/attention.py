@@ -98,6 +98,10 @@ def draft_attention(settings: Settings, checkpoint: Checkpoint, machine: Machine
             return Finding(name, "refuses", reason, '"attention_backend": "TRITON_ATTN".', source)
         return Finding(name, "passes", "vLLM chooses among the backends that can.", source=source)
     latent = backends.BACKENDS[backend].latent
+    if latent and settings.method != "mtp" and settings.draft_backend is None:
+        reason = f"{backend} is for latent attention, and a drafter's layers may be plain: then vLLM refuses."
+        remedy = '"attention_backend": "TRITON_ATTN" in --speculative-config, where they are plain.'
+        return Finding(name, "unknown", reason, remedy, source)
     layer = (
         Layer("latent", 576, 0, 1, sparse=backends.BACKENDS[backend].sparse) if latent else Layer("standard")
     )

@@ -86,16 +86,20 @@ def machine_of_capability(text: str) -> Machine:
     if match is None or not 5 <= int(match[1]) <= 20:
         raise MachineError(f"--capability {text!r} is no compute capability: 8.0, 9.0, 10.3, 12.0.")
     major, minor = int(match[1]), int(match[2])
-    return Machine("nvidia", f"a GPU of compute capability {major}.{minor}", (major, minor))
+    return Machine("nvidia", "NVIDIA GPU", (major, minor))
 
 
 def machine_for(
     gpu: str | None, gpus: int | None, memory_gib: float | None, capability: str | None = None
 ) -> Machine:
-    """A machine by its GPU's name or capability, or this one; number and memory as far as they are said.
+    """A machine by its GPU's name ("h100", "8xH100") or capability, or this one; number and memory as far as they are
+    said.
 
     Raises MachineError.
     """
+    counted = re.fullmatch(r"(\d+)\s*[x×*]\s*(\S.*)", gpu.strip()) if gpu else None
+    if counted is not None:
+        gpu, gpus = counted[2], gpus or int(counted[1])
     machine = (
         machine_named(gpu) if gpu else machine_of_capability(capability) if capability else machine_here()
     )
