@@ -72,6 +72,11 @@ def target_folder(target: str) -> Path:
         check(folder)
         return folder
     folder = Path(target).expanduser()
+    if folder.is_file():
+        raise FetchError(
+            f"{target!r} is a file: give the model's folder in Hugging Face format, with config.json, *.safetensors "
+            "and tokenizer.json."
+        )
     if not folder.is_dir():
         raise FetchError(
             f"There is no model folder {target!r}: give a folder in Hugging Face format, or {DEFAULT_TARGET}."

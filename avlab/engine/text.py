@@ -11,7 +11,6 @@ from avlab.engine.chat_template import ChatTemplate, Message
 from avlab.engine.checkpoint_files import TOKENIZER, read_json, without_tokenizer
 from avlab.engine.special_tokens import SETTINGS, read_tokenizer, special_tokens
 
-HALF = "\N{REPLACEMENT CHARACTER}"
 NOTHING: Mapping[str, Any] = {}
 
 
@@ -61,7 +60,7 @@ class Text:
         return self.tokenizer.decode(list(tokens), skip_special_tokens=True)
 
     def piece(self, token: int) -> str:
-        """One token as it is behind others: with its space, special tokens by name, half a character as `HALF`."""
+        """One token as it is behind others: with its space, special tokens by name, half a character as U+FFFD."""
         if self._before is None:
             return self.tokenizer.decode([token], skip_special_tokens=False)
         anchor, before = self._before

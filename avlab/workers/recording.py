@@ -69,7 +69,7 @@ def _requests(config: RunConfig, count: int, text: Text) -> Iterator[Request]:
     for number, arrived in enumerate(workload.due(Moment(0.0))):
         yield Request(
             id=number,
-            tokens=text.encode(arrived.prompt.messages),
+            tokens=text.encode(arrived.prompt.messages, arrived.prompt.given),
             max_new_tokens=arrived.max_new_tokens,
             temperature=config.temperature,
             top_k=config.top_k,

@@ -58,6 +58,8 @@ def test_a_target_that_was_not_fetched_says_how(source):
         fetch.target_folder(DEFAULT_TARGET)
     with pytest.raises(FetchError, match="no model folder"):
         fetch.target_folder("/nowhere/at/all")
+    with pytest.raises(FetchError, match="is a file: give the model's folder"):
+        fetch.target_folder(__file__)
 
 
 @pytest.mark.parametrize(
