@@ -40,7 +40,7 @@ CONTEXT = 1024  # tokens of a prompt and its answer; more would only take memory
 
 def add(database: Database, folder: Path = FOLDER) -> None:
     """Put the shipped runs into a database that has never held one; a damaged one is left out."""
-    with database.cursor() as con:
+    with database.reading() as con:
         if queries.runs(con) or queries.runs(con, deleted=True):
             return
     for shipped in sorted(folder.glob("*/")):
@@ -167,7 +167,7 @@ def make(names: list[str], folder: Path = FOLDER) -> Path:
                 run = record(lab)
                 if lab.supervisor.status().error:
                     raise WorkerError(lab.supervisor.status().error)
-                with lab.database.cursor() as con:
+                with lab.database.reading() as con:
                     config = queries.describe(con, run)["config"] | {"database": "lab.duckdb"}
                     con.execute("UPDATE runs SET config = ? WHERE run = ?::UUID", [json.dumps(config), run])
                     retention.add_note(con, run, f"Ships with avlab. {note}")

@@ -6,14 +6,15 @@ import re
 import threading
 import time
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
 from filelock import FileLock, Timeout
 
 from avlab.errors import cause, not_written, remedy
-from avlab.store import schema
-from avlab.store.errors import DatabaseHeld, SchemaError, StoreError
+from avlab.store import log, schema
+from avlab.store.errors import DamagedLog, DatabaseHeld, NoDatabase, SchemaError, StoreError, said
 
 # One thread and a bounded memory: the database shares its machine with the engine that is being measured.
 SETTINGS: dict[str, str | bool | int | float | list[str]] = {"threads": 1, "memory_limit": "1GB"}
@@ -38,21 +39,34 @@ class Database:
     """A database file held for writing by this process, until `close`. Use as a context manager.
 
     Makes the file where there is none and migrates an older one. Runs that an earlier owner left without an
-    ending are marked "cut short", for nobody else can be writing them. Raises DatabaseHeld or SchemaError.
+    ending are marked "cut short", for nobody else can be writing them. `notes` says what was found damaged and set
+    aside. Raises DatabaseHeld, SchemaError or StoreError.
     """
 
     def __init__(self, path: str | os.PathLike):
         self.path = Path(path).expanduser().resolve()
+        self.notes: list[str] = []
         self._cursors: weakref.WeakSet[duckdb.DuckDBPyConnection] = weakref.WeakSet()
         self._making = threading.Lock()
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        _refuse_name(self.path)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(not_written(self.path.parent, error)) from None
         _refuse_foreign(self.path)
         self._lock = _take_lock(self.path)
         try:
-            self._con = _connect(self.path, read_only=False)
+            if (at := log.damage(log.path_of(self.path))) is not None:
+                self.notes.append(log.set_aside(log.path_of(self.path), at))
             try:
-                schema.prepare(self._con)
-                self._mark_cut_short()
+                self._con = _connect(self.path, read_only=False)
+            except DamagedLog:
+                self.notes.append(log.set_aside(log.path_of(self.path), 0))
+                self._con = _connect(self.path, read_only=False)
+            try:
+                with said(self.path):
+                    schema.prepare(self._con)
+                    self._mark_cut_short()
             except BaseException:
                 self._con.close()
                 raise
@@ -68,6 +82,12 @@ class Database:
             made = self._con.cursor()
             self._cursors.add(made)
         return made
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A cursor for the calling thread, closed afterwards; what goes wrong within is said. Raises StoreError."""
+        with said(self.path), self.cursor() as con:
+            yield con
 
     def close(self, replacement: Path | None = None) -> None:
         """Checkpoints, closes the file and gives the lock back. Closing twice does nothing.
@@ -156,10 +176,14 @@ def connect_reader(path: str | os.PathLike) -> duckdb.DuckDBPyConnection:
     if owned is not None:
         return owned.cursor()
     if not path.is_file():
-        raise StoreError(f"There is no database at {path}: `avlab run` makes one, or give another path.")
+        raise NoDatabase(f"There is no database at {path}: `avlab run` makes one, or give another path.")
+    _refuse_name(path)
+    if (at := log.damage(log.path_of(path))) is not None:
+        log.refuse(log.path_of(path), at)
     con = _connect(path, read_only=True)
     try:
-        schema.require_current(con)
+        with said(path):
+            schema.require_current(con)
     except BaseException:
         con.close()
         raise
@@ -182,6 +206,22 @@ def owner_of(path: str | os.PathLike) -> str | None:
 
 def _lock_path(path: Path) -> Path:
     return path.with_name(path.name + ".lock")
+
+
+@contextlib.contextmanager
+def reading(path: str | os.PathLike) -> Iterator[duckdb.DuckDBPyConnection]:
+    """As `connect_reader`, closed afterwards; what goes wrong within is said too."""
+    with connect_reader(path) as con, said(Path(path).expanduser().resolve()):
+        yield con
+
+
+def _refuse_name(path: Path) -> None:
+    """Raise StoreError for a name that DuckDB does not take as it stands, before anything is made."""
+    if wrong := next((sign for sign in "?\0" if sign in str(path)), None):
+        raise StoreError(
+            f"{str(path)!a} holds the character {wrong!a}, at which DuckDB would cut the name off: choose "
+            "another name."
+        )
 
 
 def _refuse_foreign(path: Path) -> None:
@@ -236,8 +276,12 @@ def _connect(path: Path, read_only: bool) -> duckdb.DuckDBPyConnection:
             raise held_error(path, owner if owner.startswith(f"{pid},") else pid) from None
         if "not a valid DuckDB" in text:
             raise SchemaError(f"{path} is not a DuckDB file: choose another file.") from None
+        if log.is_cause(error):
+            raise DamagedLog(log.unread(log.path_of(path))) from None
         raise StoreError(f"{path} could not be opened ({cause(error)}): {remedy(error)}.") from None
     except duckdb.ConnectionException:
         raise DatabaseHeld(f"{path} is already open for reading in this process: close that first.") from None
     except duckdb.Error as error:
+        if log.is_cause(error):
+            raise DamagedLog(log.unread(log.path_of(path))) from None
         raise StoreError(f"{path} could not be opened ({cause(error)}): choose another file.") from None

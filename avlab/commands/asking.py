@@ -21,10 +21,10 @@ def answer(path: str | Path, question: str, read: Callable[["DuckDBPyConnection"
     """What `read` finds in the file, or what the lab that holds it answers to the question with these arguments."""
     from avlab.lab.owner import ask
     from avlab.lab.reach import open_or_ask
-    from avlab.store.database import connect_reader
+    from avlab.store.database import reading
 
     def here() -> T:
-        with connect_reader(path) as con:
+        with reading(path) as con:
             return read(con)
 
     return open_or_ask(path, here, lambda: ask(path, question, **arguments))

@@ -102,16 +102,14 @@ def _rest(config: RunConfig, plan: Experiment) -> "Rest":
     from avlab.lab.owner import ask
     from avlab.lab.reach import open_or_ask
     from avlab.store.database import connect_reader
-    from avlab.store.errors import DatabaseHeld, StoreError
+    from avlab.store.errors import NoDatabase, SchemaError, said
 
     def read() -> Rest:
         try:
             con = connect_reader(config.database)
-        except DatabaseHeld:
-            raise
-        except StoreError:  # no file yet, or one from before there were experiments
+        except (NoDatabase, SchemaError):  # no file yet, or one from before there were experiments
             return Rest([], plan)
-        with con:
+        with con, said(config.database):
             return rest_of(con, config, plan)
 
     def asked() -> Rest:

@@ -70,6 +70,7 @@ class Lab:
         self._on_frame, self._takes_others_runs = on_frame, takes_others_runs
         self.database = _open(Path(path))
         try:
+            self.notes += self.database.notes
             self.recorder = Recorder(self.database)
             self.supervisor = Supervisor(self.database.path, self.recorder, worker_commands)
             if self.supervisor.recovered:
@@ -94,7 +95,7 @@ class Lab:
             msgspec.convert(experiment, commands.Experiment) if isinstance(experiment, dict) else experiment
         )
         checked = make_config(config, kind) if isinstance(config, dict) else config
-        with self.database.cursor() as con:
+        with self.database.reading() as con:
             run, tally = next_run_id(queries.newest_run(con)), Tally()
         with self._turn:  # where the start is refused, what is known of the run before stays
             self.supervisor.start(
@@ -176,22 +177,22 @@ class Lab:
 
     def runs(self) -> list[dict]:
         """All runs, newest first."""
-        with self.database.cursor() as con:
+        with self.database.reading() as con:
             return queries.runs(con)
 
     def show(self, run: str) -> dict:
         """A run's summary with its A/B or frontier, by id, the beginning of one, or "last"."""
-        with self.database.cursor() as con:
+        with self.database.reading() as con:
             return summarise(con, queries.find_run(con, run))
 
     def ab(self, run: str, slo: Objective | None = None) -> ABAnswer:
         """What a run's A/B says by now, by id, the beginning of one, or "last"."""
-        with self.database.cursor() as con:
+        with self.database.reading() as con:
             return analyse(con, queries.find_run(con, run), slo)
 
     def frontier(self, run: str, slo: Objective | None = None) -> FrontierAnswer:
         """What is known of the frontier that a run measures."""
-        with self.database.cursor() as con:
+        with self.database.reading() as con:
             return analyse_frontier(con, queries.find_run(con, run), slo)
 
     def plan_frontier(
@@ -202,19 +203,19 @@ class Lab:
         plan = (
             msgspec.convert(experiment, commands.Experiment) if isinstance(experiment, dict) else experiment
         )
-        with self.database.cursor() as con:
+        with self.database.reading() as con:
             return frontier_plan.rest_of(con, checked, plan)
 
     def export(self, run: str, folder: str, form: str = "parquet") -> dict:
         """Write a run to a new folder; returns the manifest."""
-        with self.database.cursor() as con:
+        with self.database.reading() as con:
             return export_run(con, queries.find_run(con, run), folder, form)
 
     def report(self, run: str, file: str, slo: tuple[str, float] | None = None) -> None:
         """Write a run as one HTML file."""
         from avlab.report import write_report
 
-        with self.database.cursor() as con:
+        with self.database.reading() as con:
             write_report(con, queries.find_run(con, run), Path(file), slo)
 
     def settle(self) -> None:
@@ -226,12 +227,12 @@ class Lab:
 
     def costs(self, run: str) -> dict:
         """The samples of a run's step costs."""
-        with self.database.cursor() as con:
+        with self.database.reading() as con:
             return queries.cost_samples(con, queries.find_run(con, run))
 
     def step_costs(self, run: str) -> dict:
         """What a run says of its machine."""
-        with self.database.cursor() as con:
+        with self.database.reading() as con:
             return queries.step_costs(con, queries.find_run(con, run))
 
     def close(self) -> None:

@@ -81,10 +81,10 @@ class Remote:
         from avlab.experiments.frontier_analysis import analyse_frontier
         from avlab.experiments.summary import summarise
         from avlab.store import queries
-        from avlab.store.database import connect_reader
+        from avlab.store.database import reading
 
         read: dict[str, Any] = {"show": summarise, "ab": analyse, "frontier": analyse_frontier}
-        with connect_reader(self.database) as con:
+        with reading(self.database) as con:
             return to_values(read[what](con, queries.find_run(con, self.run), **more))
 
     def _left(self) -> dict[str, Any] | None:

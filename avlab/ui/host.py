@@ -123,7 +123,7 @@ def lab() -> Lab:
 @contextlib.contextmanager
 def connection() -> Iterator[duckdb.DuckDBPyConnection]:
     """A connection for the calling thread, closed afterwards."""
-    with lab().database.cursor() as con:
+    with lab().database.reading() as con:
         yield con
 
 

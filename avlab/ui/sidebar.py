@@ -83,7 +83,7 @@ def _worker() -> None:
             with st.expander("Last lines of its log"):
                 st.code("\n".join(status.log), language=None, wrap_lines=True)
     for note in lab.notes:
-        st.caption(note)
+        st.caption(in_markdown(note))
     if problem := st.session_state.get("refused"):
         st.error(in_markdown(problem))
 
