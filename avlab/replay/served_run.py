@@ -15,6 +15,16 @@ from avlab.replay.trace import Trace
 SAMPLING = ("temperature", "top_p", "top_k")
 
 
+def kept_drafts(folder: Path) -> bool:
+    """Whether an exported run holds raw drafts. Raises TraceError."""
+    try:
+        return pq.read_metadata(folder / "drafts.parquet").num_rows > 0
+    except (OSError, pa.ArrowException) as error:
+        raise TraceError(
+            f"The run cannot be read ({str(error).splitlines()[0]}): export it, and look."
+        ) from None
+
+
 def of_export(folder: Path) -> tuple[Trace, int]:
     """The trace, and how many requests were left out: drafts of theirs are missing. Raises TraceError.
 
