@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from avlab.policies.arm import Arm, arm_of
+from avlab.speculation.estimators.base import REFIT_INTERVAL
 
 ENOUGH_STEPS = 50
 NEARLY_ALL, NEARLY_NONE = 0.99, 0.01
@@ -79,6 +80,43 @@ def stuck_slope(dropped: int, slope: float) -> str:
         "and its step was dropped. Serve with adaptive:cut, which shortens such a step, or adaptive:monotone; for a "
         "vLLM server docs/estimators.md has the one-line change."
     )
+
+
+FAR = 8.0  # log-odds; a probability of 0.9997, that no draft position has on its own
+
+
+def runaway(
+    slope: float, intercepts: Sequence[float] | np.ndarray, labels: Sequence[float] | np.ndarray
+) -> str:
+    """What a coefficient beyond all reason is due to; "" where there is none.
+
+    slope, intercepts: as they stand. labels: of each position, in all refits so far.
+    """
+    far = [k for k, value in enumerate(intercepts) if np.isfinite(value) and abs(value) > FAR]
+    if far:
+        k = max(far, key=lambda place: abs(intercepts[place]))
+        return (
+            f"The intercept of position {k} ran away to {intercepts[k]:.1f}, after {labels[k]:,.0f} labels. Its labels "
+            "were few and all alike, so each refit's step went on in the same direction. Estimates there are 0 or 1, "
+            "whatever the draft. adaptive:converged and adaptive:monotone do not run away; a longer run, or "
+            "exploration (+explore=0.02), gives the position more labels."
+        )
+    if abs(slope) > FAR:
+        return (
+            f"The slope ran away to {slope:.1f}: in the rounds so far confidence told accepted from refused drafts "
+            "without a fault, so each refit made it steeper. adaptive:converged and adaptive:monotone do not run away."
+        )
+    return ""
+
+
+def first_refit(arm: str, steps: int, live: bool) -> str:
+    """When the first refit comes, under a page that waits for it. steps: taken so far."""
+    if not arm or not arm_of(arm).learns:
+        return "No refit in this run so far. Start one under a policy that learns, such as `adaptive`."
+    if not live:
+        return f"The run ended after {steps:,} steps, before a refit: the first comes after {REFIT_INTERVAL}."
+    left = max(REFIT_INTERVAL - steps, 0)
+    return f"The first refit comes after {REFIT_INTERVAL} steps of the arm: {steps:,} were taken, about {left:,} to go."
 
 
 def exploration(numbers: Mapping[str, float]) -> str:

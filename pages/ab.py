@@ -7,7 +7,7 @@ from avlab.escaping import in_markdown
 from avlab.experiments.analysis import analyse
 from avlab.experiments.answers import ABAnswer
 from avlab.experiments.plan import DESIGNS
-from avlab.experiments.words import blocks_of, errors_together, ratios_explained, requests, until
+from avlab.experiments.words import blocks_of, errors_together, provisional, ratios_explained, requests, until
 from avlab.figures import ab
 from avlab.kinds.registry import recorded_kind
 from avlab.store import queries
@@ -90,10 +90,12 @@ def draw() -> None:
 def progress(answer: ABAnswer) -> None:
     done, plan = answer.rounds, answer.plan
     learning = not done and not answer.dropped and plan.learn
-    st.progress(
-        min(done / plan.rounds, 1.0),
-        text=f"{done} of {plan.rounds} rounds" + (" (adaptive arms learn first)" if learning else ""),
-    )
+    told = " (adaptive arms learn first)" if learning else ""
+    if answer.seconds_a_round and done < plan.rounds:
+        told = f", about {formats.seconds((plan.rounds - done) * answer.seconds_a_round)} to go"
+    st.progress(min(done / plan.rounds, 1.0), text=f"{done} of {plan.rounds} rounds{told}")
+    if said := provisional(answer):
+        st.caption(badge.said(said))
 
 
 def reasons(answer: ABAnswer) -> None:

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from avlab import formats
+from avlab import diagnosis, formats
 from avlab.figures import coefficients, sums
 from avlab.ui import host
 from avlab.ui.chart import chart
@@ -31,7 +31,7 @@ def draw() -> None:
     if not known:
         chart(
             coefficients.none_learnt(), "slope", "Slope",
-            "No refit in this run so far. Start one under a policy that learns, such as `adaptive`.",
+            diagnosis.first_refit(diagnosis.arm_in_force(feed.blocks), feed.last_step() + 1, shown.live),
         )  # fmt: skip
         return
     learnt = coefficients.of_arm(refits, arm or known[0])
@@ -43,6 +43,8 @@ def draw() -> None:
     top[3].metric("Labels in the last round", f"{int(learnt['counts'][-1].sum()):,}")
     if told := coefficients.stuck(learnt):
         st.warning(told, icon=":material/lock:")
+    if told := coefficients.runaway(learnt):
+        st.warning(told, icon=":material/trending_up:")
     left, right = st.columns(2)
     with left:
         chart(
@@ -71,9 +73,9 @@ def draw() -> None:
     chart(
         coefficients.curve(float(learnt["slope"][chosen]), learnt["intercepts"][chosen], raw), "curve",
         f"Acceptance estimate σ(w·f + β) after refit {int(learnt['number'][chosen])}",
-        "One curve per position: probability of acceptance by confidence of the draft row. Grey bars: labelled draft "
-        "tokens; where there are none, the curves are extrapolated. Dashed: the drafter's maximum probability as it "
-        "is.",
+        "One curve per position. The feature is a log-odds: 0 is even odds, 2 is 88 %, −2 is 12 %. Grey bars: labelled "
+        "draft tokens; where there are none, the curves are extrapolated. Dashed: the drafter's maximum probability as "
+        "it is.",
     )  # fmt: skip
 
 

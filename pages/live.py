@@ -7,7 +7,7 @@ import numpy as np
 import streamlit as st
 
 from avlab import diagnosis, formats
-from avlab.figures import budget, coefficients, live, segments
+from avlab.figures import budget, coefficients, latency, live, segments
 from avlab.figures import numbers as figure_numbers
 from avlab.figures.base import Columns
 from avlab.store import queries
@@ -89,6 +89,7 @@ def draw() -> None:
             "throughput rises: judge by tokens/s.",
         )  # fmt: skip
     where_time_goes(steps, feed.blocks, figure_numbers.saved(steps, verify))
+    latencies(requests)
     left, right = st.columns(2)
     with left:
         chart(
@@ -134,6 +135,22 @@ def by_segment(parts: Sequence[Mapping[str, Any]]) -> None:
         "much the rate varied within the segment. Segments follow each other in time: for a comparison that allows for "
         "drift, run an A/B."
     )
+
+
+def latencies(requests: Columns) -> None:
+    """What users wait for."""
+    left, right = st.columns(2)
+    with left:
+        chart(
+            latency.first_token(requests), "first-token", "Time to first token, milliseconds",
+            "From arrival, with queue and prompt. Half of the requests wait less than the 50 % line, one in a hundred "
+            "longer than the 99 % line. A percentile is drawn where enough requests ended.",
+        )  # fmt: skip
+    with right:
+        chart(
+            latency.between_tokens(requests), "between-tokens", "Time between tokens, milliseconds",
+            "Each request's mean behind its first token, when it ends.",
+        )  # fmt: skip
 
 
 def diagnose(steps: Columns, blocks: Sequence[Mapping[str, Any]], verify: np.ndarray | None) -> None:

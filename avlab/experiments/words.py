@@ -1,8 +1,11 @@
 """The verdict of an A/B in words, with its unit."""
 
+import math
+
 from avlab.experiments.answers import (
     ABAnswer,
     AgainstFixed,
+    Comparison,
     Standing,
 )
 from avlab.experiments.statistics import ALPHA, least_rounds
@@ -183,6 +186,25 @@ def errors_together(answer: ABAnswer) -> str:
         f"Each {which} is wrong in at most {100 * ALPHA:g} % of A/Bs, and at least one of them in up to "
         f"{together:g} % (errors added up)."
     )
+
+
+def provisional(answer: ABAnswer) -> str:
+    """What the first rounds say, as long as they give no interval; "" before the first, and once one is there."""
+    early = [result for result in answer.results if result.rounds and not _has_interval(result)]
+    if not early:
+        return ""
+    each = [
+        f"{result.arm} {math.exp(sum(map(math.log, result.ratio_by_round)) / result.rounds):.2f} ×"
+        for result in early
+    ]
+    return (
+        f"Provisional, without an interval: {', '.join(each)} {answer.plan.baseline} over {rounds(early[0].rounds)}. "
+        f"An interval needs at least {least_rounds()}."
+    )
+
+
+def _has_interval(result: Comparison) -> bool:
+    return all(end is not None and math.isfinite(end) for end in (result.low, result.high))
 
 
 def until(answer: ABAnswer) -> str:

@@ -40,6 +40,13 @@ def stuck(arm: Mapping[str, np.ndarray]) -> str:
     return diagnosis.stuck_slope(dropped, float(arm["slope"][-1]))
 
 
+def runaway(arm: Mapping[str, np.ndarray]) -> str:
+    """What a coefficient that ran away is due to, in a sentence; "" where none did."""
+    return diagnosis.runaway(
+        float(arm["slope"][-1]), arm["intercepts"][-1], np.nansum(arm["counts"][1:], axis=0)
+    )
+
+
 def slope(arm: Mapping[str, np.ndarray], blocks: Sequence[Mapping[str, Any]] = ()) -> go.Figure:
     """The one slope, after every refit."""
     figure = frame(STEP, "slope w", legend=False)

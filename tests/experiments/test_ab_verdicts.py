@@ -320,3 +320,13 @@ def test_a_total_outside_the_interval_is_warned_of():
     assert told.startswith("adaptive: tokens/s of all rounds together differ by +30 % from none's, outside")
     seen["adaptive"].tokens_per_s = 100 * result.ratio
     assert words._disagreement(result, answer) is None
+
+
+def test_the_first_rounds_are_told_without_an_interval_and_silent_once_there_is_one():
+    early = answer(rates(rounds=2, adaptive=1.1, fixed_3=1.0), "fixed:3", rounds=2)
+    told = words.provisional(early)
+    assert (
+        told.startswith("Provisional, without an interval: adaptive 1.")
+        and "× fixed:3 over 2 rounds. An" in told
+    )
+    assert words.provisional(answer(rates(adaptive=1.1, fixed_3=1.0), "fixed:3")) == ""

@@ -65,7 +65,7 @@ def test_an_ab_on_its_page_and_in_its_report(database):
         assert "faster than fixed:5 at 16 requests." in text and str(path) not in text
         assert "Within p95_tpot_ms ≤ 100000 ms, none is the fastest" in text and "seed 5" in text
         live = page("live", run)
-        assert not live.exception and charts(live) == 7
+        assert not live.exception and charts(live) == 9
 
 
 def test_a_frontier_on_its_page_with_a_published_one_over_it(database, monkeypatch):

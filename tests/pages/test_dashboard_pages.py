@@ -22,7 +22,7 @@ from avlab.wire.commands import SetPolicy, SetWorkload
 from avlab.workloads import WorkloadError
 
 CHARTS = {
-    "live": 7,
+    "live": 9,
     "coefficients": 4,
     "calibration": 6,
     "budget": 5,

@@ -15,7 +15,7 @@ from avlab.policies.arm import DEFAULT_ARM
 from avlab.ui import host
 
 CHARTS = {
-    "live": 7,
+    "live": 9,
     "coefficients": 4,
     "calibration": 6,
     "budget": 5,
