@@ -12,6 +12,7 @@ import numpy as np
 
 from avlab.speculation.regression import DAMPING, RIDGE
 
+TOGETHER = 2048  # labelled slots that are summed at once
 FADE = 0.7  # of the older sums at each refit; chosen on the shipped traces
 
 
@@ -24,20 +25,40 @@ class FadingRegression:
         self.A, self.B, self.C = np.zeros((D, D)), np.zeros((D, N)), np.zeros(N)
         self.G, self.H, self.n = np.zeros(D), np.zeros(N), np.zeros(N)
         self._rows = N * np.arange(D + 3)
+        self._waiting: list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]] = []
+        self._slots = 0  # of those
 
     def predict(self, features: np.ndarray, where: np.ndarray | slice = slice(None)) -> np.ndarray:
         """Log-odds of slots: features [..., D], where: the intercept of each -> [...]."""
         return features @ self.slopes + self.intercepts[where]
 
     def add(self, features: np.ndarray, estimate: np.ndarray, label: np.ndarray, where: np.ndarray) -> None:
-        """Labelled slots [S]: features [S, D], the estimates that were in force, labels, intercepts' numbers."""
+        """Labelled slots [S]: features [S, D], the estimates that were in force, labels, intercepts' numbers.
+
+        They are summed some steps later, many at once: that takes a third of the time. The arrays are kept till then.
+        """
+        self._waiting.append((features, estimate, label, where))
+        self._slots += len(label)
+        if self._slots >= TOGETHER:
+            self._sum_up()
+
+    @property
+    def labels(self) -> np.ndarray:
+        """Labels by intercept, [N]; older ones weigh less."""
+        self._sum_up()
+        return self.n
+
+    def _sum_up(self) -> None:
+        if not self._waiting:
+            return
+        features, estimate, label, where = map(np.concatenate, zip(*self._waiting, strict=True))
+        self._waiting, self._slots = [], 0
         N, D = len(self.intercepts), len(self.slopes)
-        curvature, residual = estimate * (1.0 - estimate), label - estimate
         rows = np.empty((D + 3, len(label)))
-        weighted = np.multiply(features.T, curvature, out=rows[:D])  # [D, S]
-        rows[D], rows[D + 1], rows[D + 2] = curvature, residual, 1.0
+        rows[D], rows[D + 1], rows[D + 2] = estimate * (1.0 - estimate), label - estimate, 1.0
+        weighted = np.multiply(features.T, rows[D], out=rows[:D])  # [D, S]
         self.A += weighted @ features
-        self.G += residual @ features
+        self.G += rows[D + 1] @ features
         cells = where + self._rows[:, None]
         sums = np.bincount(cells.ravel(), rows.ravel(), len(rows) * N).reshape(-1, N)  # of all rows at once
         self.B += sums[:D]
@@ -47,6 +68,7 @@ class FadingRegression:
 
     def refit(self, fade: float = FADE) -> None:
         """One damped Newton step, cut; then the sums are carried to the new coefficients, and fade."""
+        self._sum_up()
         c, total = self.C + RIDGE, self.n.sum()
         schur = self.A + RIDGE * np.eye(len(self.slopes)) - (self.B / c) @ self.B.T
         try:

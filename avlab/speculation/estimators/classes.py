@@ -51,7 +51,7 @@ class ClassesEstimator(Estimator):
     def end_step(self) -> Refit | None:
         self.steps += 1
         if self.steps % self.interval == 0:
-            by_class = self.fit.n.reshape(MOST, self.K).sum(axis=1)
+            by_class = self.fit.labels.reshape(MOST, self.K).sum(axis=1)
             self.fit.refit()
             self.labels += by_class
             if (known := self.labels > 0).any():

@@ -25,15 +25,25 @@ class CombinedEstimator(Estimator):
         self.fit = FadingRegression(
             np.array([COLD_START_SLOPE / 2, 0.5]), np.full(K, COLD_START_INTERCEPT / 2)
         )
+        self._last: tuple[Features | None, np.ndarray] = None, np.empty(0)
 
     def predict(self, features: Features) -> np.ndarray:
-        return self.fit.predict(features.only(self.reads).values)
+        return self.fit.predict(self._columns(features))
 
     def observe(self, features: Features, estimate: np.ndarray, labels: Labels) -> None:
-        _, position = labelled = labels.labelled.nonzero()
-        self.fit.add(
-            features.only(self.reads).values[labelled], estimate[labelled], labels.label[labelled], position
-        )
+        slots = labels.labelled.ravel().nonzero()[0]
+        columns = self._columns(features).reshape(-1, len(self.reads)).take(slots, axis=0)
+        label, chance = labels.label.ravel().take(slots), estimate.ravel().take(slots)
+        self.fit.add(columns, chance, label, slots % labels.label.shape[1])
+
+    def _columns(self, features: Features) -> np.ndarray:
+        """What it reads, [B, K, 2]; put together once for the drafts of a step."""
+        if features is not self._last[0]:
+            columns = np.empty((*features.values.shape[:2], len(self.reads)))
+            for place, name in enumerate(self.reads):
+                columns[..., place] = features[name]
+            self._last = features, columns
+        return self._last[1]
 
     def end_step(self) -> Refit | None:
         self.steps += 1
