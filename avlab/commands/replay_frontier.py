@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from typing import Annotated
 
+import typer
 from rich.table import Table
 
 from avlab.commands import terminal
@@ -26,6 +28,7 @@ from avlab.commands.replay_options import (
 from avlab.experiments.replay_cells import REPEATS, Cell
 from avlab.experiments.replay_intervals import Ratio, over_best_fixed
 from avlab.experiments.replay_sweep import Case, rows
+from avlab.experiments.replay_table import markdown
 from avlab.machines import DEFAULT_MACHINE
 from avlab.replay.traces import DEFAULT_TRACE
 
@@ -38,6 +41,9 @@ def frontier(
     repeats: Repeats = REPEATS,
     seed: Seed = 0,
     processes: Processes = None,
+    as_markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print the ratios alone, as docs/replay.md has them.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Every arm under every load: tokens/s, and each adaptive arm over the best fixed length of its load."""
@@ -46,6 +52,9 @@ def frontier(
     compared = over_best_fixed(cells)
     if as_json:
         terminal.print_json(plain(case, cells, compared))
+        return
+    if as_markdown:
+        print(f"{case.emulation}\n\n{markdown(compared)}", end="")
         return
     out = terminal.answers()
     out.print(_rates(cells, case.emulation))

@@ -1,4 +1,4 @@
-"""A sweep's rows as a file: CSV or Parquet, by its name."""
+"""A sweep's rows as a file: CSV or Parquet, by its name; and its ratios as Markdown."""
 
 import csv
 import io
@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from avlab.errors import not_written
+from avlab.experiments.replay_intervals import Ratio
 from avlab.experiments.replay_sweep import Number
 from avlab.files import write_new
 
@@ -42,6 +43,28 @@ def write_table(rows: Sequence[Mapping[str, Number]], path: Path) -> None:
     except OSError as error:
         part.unlink(missing_ok=True)
         raise TableFileError(not_written(path, error)) from None
+
+
+def markdown(compared: Sequence[Ratio]) -> str:
+    """Arms over the best fixed length of each load, as the documentation shows them: bold where the interval is above
+    1, with half its width in percent."""
+    over = {each.load: each.over for each in compared}
+    lines = [
+        "| requests | " + " | ".join(map(str, over)) + " |",
+        "| --- |" + " --- |" * len(over),
+        "| best fixed length | " + " | ".join(arm.removeprefix("fixed:") for arm in over.values()) + " |",
+    ]
+    for arm in dict.fromkeys(each.arm for each in compared):
+        mine = {each.load: each for each in compared if each.arm == arm}
+        lines.append(f"| `{arm}` | " + " | ".join(_shown(mine[load]) for load in over) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _shown(each: Ratio) -> str:
+    if each.low is None or each.high is None:
+        return f"{each.ratio:.3f}"
+    middle = f"**{each.ratio:.3f}**" if each.low > 1 else f"{each.ratio:.3f}"
+    return f"{middle} ± {50 * (each.high - each.low):.1f} %"
 
 
 def _csv(rows: Sequence[Mapping[str, Number]]) -> str:

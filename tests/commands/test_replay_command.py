@@ -81,6 +81,15 @@ def test_a_sweep_is_a_table_of_every_machine_and_trace(trace, tmp_path):
     assert "ends in .csv or .parquet" in str(answer("sweep", str(tmp_path / "own.txt"), *asked[1:]).exception)
 
 
+def test_the_ratios_are_a_table_of_the_documentation(trace):
+    asked = ("frontier", "--trace", trace, *QUICK)
+    plain = json.loads(answer(*asked, "--json").stdout)["over_best_fixed"]
+    lines = answer(*asked, "--markdown").stdout.splitlines()
+    assert lines[0].startswith("emulated: ") and lines[2] == "| requests | 2 | 64 |"
+    row = next(line for line in lines if line.startswith(f"| `{plain[0]['arm']}` |"))
+    assert f"{plain[0]['ratio']:.3f}" in row and row.count("±") == 2
+
+
 def test_a_plan_is_text_json_and_flags(trace):
     asked = ("plan", "--trace", trace, *QUICK)
     shown = " ".join(answer(*asked).output.split())
