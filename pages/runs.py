@@ -2,6 +2,7 @@
 
 import textwrap
 from collections.abc import Mapping, Sequence
+from pathlib import PurePath
 from typing import Any
 
 import streamlit as st
@@ -11,7 +12,7 @@ from avlab.config import arrival_shown
 from avlab.figures import compare
 from avlab.store import queries, retention, sql_box
 from avlab.store.tables import TABLES
-from avlab.ui import host, shown, transfer
+from avlab.ui import again, host, shown, transfer
 from avlab.ui.chart import chart
 from avlab.ui.refusals import refusals
 from avlab.ui.typed import Fields
@@ -20,7 +21,7 @@ TITLE = "Runs"
 ICON = ":material/table_rows:"
 ORDER = 100
 
-MOST = 5  # runs that are compared at once
+MOST = 6  # runs that are compared at once
 MOST_DAYS, MOST_MB = 36_500, 10_000_000
 Run = Mapping[str, Any]  # a row of `queries.runs`
 
@@ -58,6 +59,11 @@ def table(runs: Sequence[Run]) -> list[Run]:
             "state": run["state"],
             **({"emulated": run["emulated"].removeprefix("emulated: ") or "no"} if emulated else {}),
             "policy": run["policy"],
+            "tokens/s": run["tokens_per_s"],
+            "target": PurePath(run["target"] or "").name,
+            "temperature": run["temperature"],
+            "seed": None if run["seed"] is None else str(run["seed"]),
+            "machine": run["machine"],
             "workload": run["workload"],
             "arrival": arrival_shown(run["arrival"], run["workload"]),
             "lasted": formats.seconds(run["duration_s"]),
@@ -68,12 +74,29 @@ def table(runs: Sequence[Run]) -> list[Run]:
         }
         for run in runs
     ]
+    wanted = st.text_input(
+        "Filter",
+        key="runs-filter",
+        placeholder="words that a row must hold: adaptive code finished",
+        bind="query-params",
+    )
+    words = (wanted or "").lower().split()
+    kept = [place for place, row in enumerate(rows) if _holds(row, words)]
+    if words:
+        st.caption(f"{len(kept)} of {len(rows)} runs hold these words.")
+    rows = [rows[place] for place in kept]
     chosen = st.dataframe(
         rows, hide_index=True, on_select="rerun", selection_mode="multi-row", key="runs-table",
         height=min(420, 38 + 35 * len(rows)), placeholder=formats.DASH,
+        column_config={"tokens/s": st.column_config.NumberColumn(format="%.1f")},
     )  # fmt: skip
     st.caption(f"Tick up to {MOST} runs to compare them; tick one to show, export, annotate or delete it.")
-    return [runs[row] for row in chosen.selection.rows[:MOST]]
+    return [runs[kept[row]] for row in chosen.selection.rows[:MOST] if row < len(kept)]
+
+
+def _holds(row: Mapping[str, Any], words: Sequence[str]) -> bool:
+    said = " ".join(str(value) for value in row.values()).lower()
+    return all(word in said for word in words)
 
 
 def side_by_side(ticked: Sequence[Run]) -> None:
@@ -114,6 +137,23 @@ def side_by_side(ticked: Sequence[Run]) -> None:
         st.caption(
             "Two runs differ by drift too. To compare policies, run an A/B: alternating blocks in one process."
         )
+    overlaid(ticked, [summary["label"] for summary in summaries])
+
+
+def overlaid(ticked: Sequence[Run], labels: Sequence[str]) -> None:
+    """Throughput of several runs over each other, and what differs in their settings."""
+    chart(
+        compare.overlay({label: host.feed(run["run_id"]).steps for label, run in zip(labels, ticked, strict=True)}),
+        "overlay", "Throughput over each run",
+        "Each on its own clock, from its begin.",
+    )  # fmt: skip
+    with host.connection() as con:
+        described = [queries.describe(con, run["run_id"])["config"] for run in ticked]
+    if rows := compare.differences(dict(zip(labels, described, strict=True))):
+        st.markdown("#### What differs in their settings")
+        st.dataframe(rows, hide_index=True, placeholder=formats.DASH)
+    else:
+        st.caption("Their settings are the same.")
 
 
 def single(run: Run, newest: bool) -> None:
@@ -131,6 +171,7 @@ def single(run: Run, newest: bool) -> None:
         if st.button("Delete this run", type="primary"):
             with refusals():
                 delete([run["run_id"]])
+    again.button(run["run_id"])
     transfer.report_button(run["run_id"])
     with st.form("note", clear_on_submit=True, border=False):
         text = st.text_input("Note", placeholder="What to remember about this run")

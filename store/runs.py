@@ -19,6 +19,7 @@ UNHELD = """NOT EXISTS (
         FROM blocks WHERE run = $run::UUID
     ) WHERE why = 'playground' AND first_token < until AND last_token > since
 )"""
+LONGEST_MACHINE = 80  # characters
 LONGEST_EMULATED = 400  # characters; a run that was imported may say anything
 DELETED = "SELECT run FROM events WHERE origin = 'lab' AND kind IN ('deleted', 'restored') GROUP BY run "
 DELETED += "HAVING arg_max(kind, rowid) = 'deleted'"
@@ -75,8 +76,9 @@ def newest_run(con: duckdb.DuckDBPyConnection) -> str | None:
 def runs(con: duckdb.DuckDBPyConnection, deleted: bool = False) -> list[dict]:
     """All runs, newest first: run_id, state ("running", "finished", "stopped", "failed", "cut short"), reason, started
     (seconds since the epoch), duration_s, kind, policy, workload, arrival, target, drafter, emulated (what is, in
-    words; "" for a measured run), K, steps, tokens, requests (served to their end), refused, cancelled, notes. All
-    counts are over blocks of kind "serve", as in `run_summary`. Deleted ones only if asked for.
+    words; "" for a measured run), machine (its processor, or the emulated one, or ""), seed, temperature, K, steps,
+    tokens, tokens_per_s (as in `run_summary`; None where nothing was served), requests (served to their end), refused,
+    cancelled, notes. All counts are over blocks of kind "serve", as in `run_summary`. Deleted ones only if asked for.
     """
     owned = _is_owned(con)
     answer = rows(
@@ -85,9 +87,12 @@ def runs(con: duckdb.DuckDBPyConnection, deleted: bool = False) -> list[dict]:
         WITH headline AS (SELECT run, block, arm, workload FROM blocks WHERE kind IN $headline
         ), lasted AS (SELECT run, max(time) AS time FROM steps GROUP BY run
         ), beside AS (SELECT run, block FROM blocks WHERE kind NOT IN $headline
+        ), by_block AS (
+            SELECT run, block, count(*) AS steps, sum(tokens) AS tokens, max(time) AS until
+            FROM steps ANTI JOIN beside USING (run, block) GROUP BY run, block
         ), counted AS (
-            SELECT run, count(*) AS steps, sum(tokens) AS tokens FROM steps ANTI JOIN beside USING (run, block)
-            GROUP BY run
+            SELECT run, sum(by_block.steps) AS steps, sum(tokens) AS tokens, sum(until - blocks.time) AS seconds
+            FROM by_block LEFT JOIN blocks USING (run, block) GROUP BY run
         ), served AS (
             SELECT run, list(DISTINCT arm ORDER BY arm) AS arms, arg_max(workload, block) AS workload
             FROM headline GROUP BY run
@@ -99,7 +104,8 @@ def runs(con: duckdb.DuckDBPyConnection, deleted: bool = False) -> list[dict]:
         SELECT run::VARCHAR AS run_id, state, reason, wall AS started,
             greatest(lasted.time, last.time) AS duration_s, kind, served.arms AS arms, plan.arms AS plan,
             workload, config, machine, target, drafter, K,
-            coalesce(steps, 0) AS steps, coalesce(tokens, 0)::BIGINT AS tokens,
+            coalesce(steps, 0)::BIGINT AS steps, coalesce(tokens, 0)::BIGINT AS tokens,
+            tokens / nullif(greatest(counted.seconds, 0), 0) AS tokens_per_s,
             coalesce(requests, 0) AS requests, coalesce(refused, 0) AS refused,
             coalesce(cancelled, 0) AS cancelled, coalesce(notes, []) AS notes
         FROM runs LEFT JOIN ({LAST_STATE}) AS last USING (run) LEFT JOIN lasted USING (run)
@@ -111,7 +117,12 @@ def runs(con: duckdb.DuckDBPyConnection, deleted: bool = False) -> list[dict]:
     )
     for run in answer:
         config = recorded.settings(run.pop("config"))
-        run["emulated"] = emulated(recorded.machine(run.pop("machine")))
+        machine = recorded.machine(run.pop("machine"))
+        run["emulated"] = emulated(machine)
+        run["machine"] = str(machine.get("device" if run["emulated"] else "processor") or "")[
+            :LONGEST_MACHINE
+        ]
+        run["seed"], run["temperature"] = config.get("seed"), config.get("temperature")
         arms = run.pop("arms")
         plan = run.pop("plan")
         run["policy"] = compared(plan) or (", ".join(arms) if arms else config.get("policy"))

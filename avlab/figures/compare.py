@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 
 from avlab.escaping import in_plotly
 from avlab.figures import palette
-from avlab.figures.base import frame, nothing
+from avlab.figures.base import SECONDS, Columns, bins_of, frame, line, nothing, ratio, total
 
 MEASURES = {
     "tokens_per_s": "output tokens/s",
@@ -58,4 +58,31 @@ def against(runs: Sequence[Mapping[str, Any]], baseline: Mapping[str, Any]) -> l
                 "against baseline, %": 0.0 if run is baseline else change,
             }
         )
+    return rows
+
+
+def overlay(runs: Mapping[str, Columns]) -> go.Figure:
+    """Throughput over each run, a line a run; bucketed steps by label."""
+    served = {label: steps for label, steps in runs.items() if len(steps.get("step", ()))}
+    if not served:
+        return nothing("None of these runs has a step yet.")
+    figure = frame(SECONDS, "output tokens/s", 300, y_from_zero=True)
+    for number, (label, steps) in enumerate(runs.items()):
+        if label in served:
+            index, middle = bins_of(steps)
+            seconds = total(steps["seconds"] - steps.get("paused", 0.0), index, len(middle))
+            rate = ratio(total(steps["tokens"], index, len(middle)), seconds)
+            colour = palette.RUNS[number % len(palette.RUNS)]
+            figure.add_trace(line(in_plotly(label), middle, rate, colour, hovertemplate="%{y:.1f} tokens/s"))
+    return figure
+
+
+def differences(configs: Mapping[str, Mapping[str, Any]]) -> list[dict[str, str | None]]:
+    """The settings in which runs differ, a row each, by label; None where one does not have it."""
+    names = dict.fromkeys(name for config in configs.values() for name in config if name != "database")
+    rows = []
+    for name in names:
+        values = [None if config.get(name) is None else str(config[name]) for config in configs.values()]
+        if len(set(values)) > 1:
+            rows.append({"setting": name, **dict(zip(configs, values, strict=True))})
     return rows

@@ -36,7 +36,7 @@ RATE = "#3f83f8"  # tokens in a time
 USER = "#d6478b"  # what one user gets
 EVENT = "#8391a1"  # markers of what changed, lines to compare with
 CHOSEN = "#e0533d"  # the one point that matters
-RUNS = ("#3f83f8", "#12a37f", "#d97f1c", "#8b5cf6", "#d6478b")  # runs side by side
+RUNS = ("#3f83f8", "#12a37f", "#d97f1c", "#8b5cf6", "#d6478b", "#56b4c9")  # runs side by side
 HEAT = [[0, "rgba(128,138,150,0.16)"], [0.15, "rgba(63,131,248,0.45)"], [0.55, "#3f83f8"], [1, "#f5a742"]]
 
 _FIRST, _LAST = (245, 158, 66), (63, 81, 181)  # from the first position to the last

@@ -7,7 +7,9 @@ import pytest
 import streamlit as st
 from dashboard import charts, finished_run, opened, page, said
 
-from avlab.ui import host
+from avlab.store import queries
+from avlab.store.errors import NoCosts
+from avlab.ui import again, host
 
 
 @pytest.fixture(scope="module")
@@ -49,10 +51,39 @@ def press(app, label):
 def test_ticked_runs_are_compared_with_the_chosen_baseline(runs, tick):
     tick(0, 1)
     app = page("runs")
-    assert not app.exception and charts(app) == 1
+    assert not app.exception and charts(app) == 2
     baseline = next(box for box in app.selectbox if box.label == "Baseline")
     assert baseline.options == [f"{runs[0][-8:]} fixed:2", f"{runs[1][-8:]} adaptive"]
-    assert "run an A/B: alternating blocks" in said(app)
+    assert "run an A/B: alternating blocks" in said(app) and "What differs in their settings" in said(app)
+    table = app.dataframe[0].value
+    with host.connection() as con:
+        rates = [queries.run_summary(con, run)["tokens_per_s"] for run in runs]
+    assert list(table["tokens/s"]) == pytest.approx(rates)
+    differs = app.dataframe[2].value
+    assert "policy" in list(differs["setting"])
+
+
+def test_a_filter_keeps_the_rows_that_hold_all_words(runs, tick):
+    app = page("runs")
+    next(field for field in app.text_input if field.label == "Filter").set_value("FIXED:2 finished").run()
+    assert list(app.dataframe[0].value["run"]) == [runs[0][-8:]]
+    assert "1 of 2 runs hold these words" in said(app)
+
+
+def test_a_run_is_started_again_with_its_settings_and_its_costs(runs):
+    with host.connection() as con:
+        description = queries.describe(con, runs[1])
+        try:
+            queries.cost_samples(con, runs[1])
+            timed = True
+        except NoCosts:
+            timed = False
+    costs = again._costs(runs[1])
+    assert (costs is not None) == timed
+    config = again.settings_of(description, costs)
+    for name in ("seed", "policy", "workload", "tokens"):
+        assert getattr(config, name) == description["config"][name]
+    assert config.costs == (None if costs is None else str(costs))
 
 
 def test_a_ticked_run_is_noted_and_deleted(runs, tick):
