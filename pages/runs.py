@@ -57,9 +57,9 @@ def table(runs: Sequence[Run]) -> list[Run]:
             "run": run["run_id"][-8:],
             "started": formats.moment(run["started"]),
             "state": run["state"],
-            **({"emulated": run["emulated"].removeprefix("emulated: ") or "no"} if emulated else {}),
             "policy": run["policy"],
             "tokens/s": run["tokens_per_s"],
+            **({"emulated": run["emulated"].removeprefix("emulated: ") or "no"} if emulated else {}),
             "target": PurePath(run["target"] or "").name,
             "temperature": run["temperature"],
             "seed": None if run["seed"] is None else str(run["seed"]),
@@ -88,7 +88,10 @@ def table(runs: Sequence[Run]) -> list[Run]:
     chosen = st.dataframe(
         rows, hide_index=True, on_select="rerun", selection_mode="multi-row", key="runs-table",
         height=min(420, 38 + 35 * len(rows)), placeholder=formats.DASH,
-        column_config={"tokens/s": st.column_config.NumberColumn(format="%.1f")},
+        column_config={
+            "tokens/s": st.column_config.NumberColumn(format="%.1f"),
+            "emulated": st.column_config.TextColumn(width="small"),
+        },
     )  # fmt: skip
     st.caption(f"Tick up to {MOST} runs to compare them; tick one to show, export, annotate or delete it.")
     return [runs[kept[row]] for row in chosen.selection.rows[:MOST] if row < len(kept)]

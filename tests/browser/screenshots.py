@@ -5,6 +5,7 @@ docs/images. `--only NAME` takes one page; `--record` records anew what no shipp
 """
 
 import argparse
+import json
 import time
 from pathlib import Path
 
@@ -24,17 +25,20 @@ IMAGES = PROJECT / "docs" / "images"
 PROMPT = "Write a Python function that returns the n-th Fibonacci number, with a short docstring."
 FILES = page_files(PROJECT / "pages")
 RUNS = {
-    "ab": "ab",
+    "ab": "wins",
     "frontier": "frontier",
     "playground": "prompt",
 }  # on show; on other pages the drifting one
 PAGES = {  # address, and which of the runs is on show
     file.name: ("" if file is FILES[0] else file.name, RUNS.get(file.name, "drifting")) for file in FILES
 }
+FIRST = "first_minute"
+PAGES[FIRST] = ("", "story")  # what a first visit has shown after a minute
 WIDTHS = {"wide": 1280, "narrow": 390}
 THEMES = ("light", "dark")
 SHOWN = {  # picture of docs/images: page, width, theme, and how much of its height is shown
     "live": ("live", "wide", "light", 1415),
+    FIRST: (FIRST, "wide", "light", 1470),
     "coefficients": ("coefficients", "wide", "dark", 1110),
     "calibration": ("calibration", "wide", "light", 1410),
     "ab": ("ab", "wide", "light", 1400),
@@ -57,7 +61,7 @@ def main() -> None:
     database = FOLDER / "lab.duckdb"
     if options.record:
         database.unlink(missing_ok=True)
-    if not database.exists():
+    if not database.exists() and options.only != FIRST:  # which shows a run that ships
         record(database)
     with Dashboard(FOLDER) as served, chromium() as browser:
         served.wait()
@@ -66,8 +70,7 @@ def main() -> None:
             for width in WIDTHS:
                 for theme in THEMES:
                     print(take(browser, served.url, name, runs, width, theme), flush=True)
-    if not options.only:
-        publish()
+    publish([options.only] if options.only else SHOWN)
 
 
 def record(database: Path) -> None:
@@ -90,13 +93,12 @@ def until(condition) -> None:
 
 def recorded(served: Dashboard) -> dict[str, str]:
     """The ids of the runs, by what they are for."""
-    names = {"A/B": "ab", "frontier": "frontier"}
-    return {
-        names.get(run["policy"].split()[0], "drifting" if "drift" in run["workload"] else "prompt"): run[
-            "run_id"
-        ]
-        for run in ask(served.database, "runs")
+    shipped = {
+        name: json.loads((sample.FOLDER / name / "manifest.json").read_text())["run_id"]
+        for name in sample.RECORDINGS
     }
+    others = [run["run_id"] for run in ask(served.database, "runs") if run["run_id"] not in shipped.values()]
+    return shipped | ({"prompt": others[0]} if others else {})
 
 
 def take(browser, url: str, name: str, runs: dict[str, str], width: str, theme: str) -> Path:
@@ -148,10 +150,11 @@ def tick_rows(page) -> None:
         page.wait_for_timeout(1000)
 
 
-def publish() -> None:
-    """What README and docs show, small enough."""
+def publish(names) -> None:
+    """What README and docs show of these, small enough."""
     IMAGES.mkdir(parents=True, exist_ok=True)
-    for name, (page, width, theme, height) in SHOWN.items():
+    for name in [each for each in SHOWN if each in names]:
+        page, width, theme, height = SHOWN[name]
         picture = Image.open(FOLDER / f"{page}-{width}-{theme}.png").convert("RGB")
         picture = picture.crop((0, 0, picture.width, min(picture.height, round(height * 1.5))))
         file = IMAGES / f"{name}.webp"
