@@ -9,7 +9,7 @@ import typer
 from avlab.commands import terminal
 from avlab.commands.options import Settings, plain_settings, with_settings
 from avlab.config import ConfigError, RunConfig
-from avlab.lab.recording import Recording
+from avlab.lab.recording import NOT_OF_A_TRACE, Recording
 from avlab.processes import usable_cores
 from avlab.replay.about import TraceError
 from avlab.replay.declared import MOST_DRAWS
@@ -17,10 +17,6 @@ from avlab.replay.declared import MOST_DRAWS
 TEXTS = 32  # written together
 MOST_TEXTS = 100_000
 MOST_PROCESSES = 64
-NOT_OF_A_TRACE = (
-    "policy", "arrival", "duration", "tokens", "requests", "database", "keep_text", "drafts", "costs", "depth_costs",
-    "new_request", "max_num_seqs", "max_num_batched_tokens", "threads", "spin",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

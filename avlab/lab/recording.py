@@ -21,6 +21,11 @@ from avlab.replay.about import About, TraceError
 from avlab.replay.trace import Trace, write_trace
 
 CHILD = "avlab.workers.recording"
+# settings of a run that a recording does not have
+NOT_OF_A_TRACE = (
+    "policy", "arrival", "duration", "tokens", "requests", "database", "keep_text", "drafts", "costs", "depth_costs",
+    "new_request", "max_num_seqs", "max_num_batched_tokens", "threads", "spin",
+)  # fmt: skip
 
 
 class Recording:

@@ -21,6 +21,7 @@ from avlab import plugins, sample, story
 from avlab.config import RunConfig, default_database
 from avlab.errors import is_ours
 from avlab.kinds.base import Config
+from avlab.lab import recording_job
 from avlab.lab.lab import Lab
 from avlab.store import queries, retention
 from avlab.store.errors import StoreError
@@ -76,6 +77,7 @@ def close_lab() -> None:
         lab, _lab, _last = _lab, None, None
         compact, _has_deleted = _has_deleted, False
         _feeds.clear()
+    recording_job.stop()
     if lab is not None:
         lab.close()
         if compact:

@@ -11,6 +11,7 @@ from avlab.escaping import in_markdown
 from avlab.kinds.replay import PACES, POLICIES, ReplayConfig
 from avlab.replay import traces
 from avlab.replay.doubts import doubts
+from avlab.ui import record_trace
 from avlab.ui.presets import REPLAY_PRESETS, Preset
 from avlab.ui.settings import SUGGESTED, workloads
 
@@ -86,6 +87,7 @@ def dialog() -> None:
         if problem := st.session_state.get("replay-wrong"):
             st.error(in_markdown(f"Nothing was changed: {problem}"))
         st.form_submit_button("Use these settings", type="primary", on_click=_submit)
+    record_trace.draw()
     try:
         now = config()
     except ConfigError:

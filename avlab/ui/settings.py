@@ -79,15 +79,21 @@ def different(config: RunConfig) -> dict[str, Any]:
     return {name: value for name, value in config.model_dump().items() if value != default[name]}
 
 
-def command_line(config: RunConfig) -> str:
-    """The call of the command line that starts the same run."""
-    words = ["avlab", "run"]
-    for name, value in different(config).items():
+def options(values: dict[str, Any]) -> list[str]:
+    """Settings as options of the command line; what is None is left out."""
+    words: list[str] = []
+    for name, value in values.items():
         flag = name.replace("_", "-")
         if isinstance(value, bool):
             words.append(f"--{flag}" if value else f"--no-{flag}")
         elif value is not None:
             words += [f"--{flag}", f"{value:g}" if isinstance(value, float) else str(value)]
+    return words
+
+
+def command_line(config: RunConfig) -> str:
+    """The call of the command line that starts the same run."""
+    words = ["avlab", "run", *options(different(config))]
     if config.duration is None and config.tokens is None and config.requests is None:
         words += ["--duration", "forever"]
     return shlex.join(words)
