@@ -35,6 +35,10 @@ if status.run is None or not status.alive:
         icon=":material/play_circle:",
     )
     sidebar.start_button()
+    last = lab.generation.now
+    if last.steps:
+        st.markdown("#### The last answer")
+        tokens(last.steps, f"last-{status.run}{last.request}")
 elif not kind_named(status.kind).playground:
     st.info("This worker serves no prompts of yours: stop it, and start a run.", icon=":material/edit_off:")
 elif sidebar.is_preparing(status):

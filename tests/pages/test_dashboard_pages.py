@@ -11,7 +11,7 @@ from places import ROOT
 from avlab import sample
 from avlab.config import RunConfig
 from avlab.figures import coefficients
-from avlab.policies.arm import PolicyError
+from avlab.policies.arm import DEFAULT_ARM, PolicyError
 from avlab.store import queries
 from avlab.store.database import Database
 from avlab.store.errors import TransferError
@@ -195,7 +195,7 @@ def test_the_playground_steps_runs_on_and_is_looked_at_again(tmp_path):
             pressed(app, button)
             until(lambda: len(lab.generation.now.steps) == number)  # noqa: B023
             app.run()
-            assert not app.exception and f"in {number} steps under **adaptive**" in said(app)
+            assert not app.exception and f"in {number} steps under **{DEFAULT_ARM}**" in said(app)
         assert lab.supervisor.status().state in ("serving", "playground")
         pressed(app, "Run on")
         until(lambda: lab.generation.now.state == "ended")
@@ -206,6 +206,7 @@ def test_the_playground_steps_runs_on_and_is_looked_at_again(tmp_path):
         until(lambda: steps_of(lab) > seen + 20)
         lab.supervisor.stop()
         app = page("playground", run)
+        assert "The last answer" in said(app)
         chosen = next(box for box in app.selectbox if box.label == "Prompt")
         assert chosen.options == ["1: why is it so?"]
         chosen.select_index(0).run()
