@@ -32,6 +32,7 @@ def attach(
     ca_file: Annotated[str | None, _option("ca_file")] = None,
     timeout: Annotated[float, _option("timeout")] = 5.0,
     patience: Annotated[float, _option("patience")] = 60.0,
+    wait: Annotated[float, _option("wait")] = 0.0,
     duration: Annotated[str | None, _option("duration")] = None,
     tokens: Annotated[int | None, _option("tokens")] = None,
     requests: Annotated[int | None, _option("requests")] = None,
@@ -45,7 +46,7 @@ def attach(
     """
     given = {
         "url": url, "model": model, "engine": engine, "interval": interval, "verification": verification,
-        "key_variable": key_variable, "ca_file": ca_file, "timeout": timeout, "patience": patience,
+        "key_variable": key_variable, "ca_file": ca_file, "timeout": timeout, "patience": patience, "wait": wait,
         "duration": duration_of(duration), "tokens": tokens,
         "requests": requests, "database": database if database is not None else str(default_database()),
     }  # fmt: skip

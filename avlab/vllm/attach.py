@@ -52,7 +52,7 @@ class Watch:
         self.drained: Drained | None = None  # what the worker extension tells, where it is there
         self.lost = False  # the server restarted, and its extension is to be found again
         self.held = NO_LENGTH  # by somebody's switch
-        self.overwritten = False  # and that was said
+        self.overwritten = self.unequal = False  # steps were lost, sums by position differ: and that was said
 
     def run(self) -> str:
         """Greet and watch; returns "done" or "stopped". Raises AttachError, ServerError or MetricsError."""
@@ -69,8 +69,7 @@ class Watch:
     # ---- the beginning -------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        self.order.progress(f"asking {self.config.url}", 0, 0)
-        reading = read(self.server.metrics())
+        reading = self._first_reading()
         version = self.server.version()
         self.model = self._choose_model(reading)
         engines = self._mine(reading)
@@ -141,6 +140,22 @@ class Watch:
     def _first_alone(self, reading: Reading) -> bool:
         """Whether the server's first engine is all that is watched."""
         return len(reading.engines) == 1 or [key for _, key in self._mine(reading)] == [_first(reading)]
+
+    def _first_reading(self) -> Reading:
+        """The first look; it waits for a server that is not up. Raises AttachError, ServerError, MetricsError."""
+        until = self.order.clock() + self.config.wait
+        while True:
+            self.order.progress(f"asking {self.config.url}", 0, 0)
+            try:
+                return read(self.server.metrics())
+            except (ServerError, MetricsError) as error:
+                passing = isinstance(error, MetricsError) or error.passing
+                if not passing or self.order.clock() >= until:
+                    raise
+            self.order.outbox.wait(self.config.interval)
+            self._obey()
+            if self.stop_reason:
+                raise AttachError("Watching was stopped before the server was up.")
 
     def _choose_model(self, reading: Reading) -> str:
         models = sorted({model for model, _ in reading.engines})
@@ -248,7 +263,20 @@ class Watch:
             self.order.event("info", "server", "The server answers again.")
         self.last = after
         if before:
+            self._tell_engines(before[1], reading)
             self._report(before, after, found)
+
+    def _tell_engines(self, before: Reading, after: Reading) -> None:
+        """Engines that left /metrics or came to it: throughput is of those that are there."""
+        old, new = ({key for key in each.engines if key[0] == self.model} for each in (before, after))
+        if self.config.engine is not None:
+            return
+        for _, engine in sorted(old - new):
+            self.order.event(
+                "warning", "server", f"Engine {engine} left /metrics: rates are of {len(new)} from here on."
+            )
+        for _, engine in sorted(new - old):
+            self.order.event("info", "server", f"Engine {engine} came to /metrics.")
 
     def _restarted(self, now: tuple[float, Reading]) -> None:
         self.block, self.last = self.block + 1, now
@@ -309,6 +337,15 @@ class Watch:
         for (model, engine), counters in parts.items():
             self.put(engine_sample(counters, step, after[0], self.block, model, engine, seconds))
         everything = total(list(parts.values()))
+        by_position = everything.accepted_by_position
+        if by_position and not self.unequal and abs(sum(by_position) - everything.accepted) > 1:
+            self.unequal = True
+            self.order.event(
+                "warning",
+                "server",
+                f"Accepted tokens and their counts by position differ, {everything.accepted:,.0f} and "
+                f"{sum(by_position):,.0f} in one interval: do not trust acceptance by position here.",
+            )
         if self.drained and found is not None:
             self._take(self.drained, found, round(everything.waiting))
         else:

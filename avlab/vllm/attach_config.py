@@ -33,6 +33,7 @@ class AttachConfig(BaseModel):
     ca_file: str | None = Field(None, description="certificates to trust for https, beside the system's")
     timeout: float = Field(5.0, gt=0, le=60, description="seconds for each answer")
     patience: float = Field(60.0, ge=0, description="seconds that a silent server is waited for")
+    wait: float = Field(0.0, ge=0, le=86400, description="seconds to wait for a server that is not up yet")
     duration: float | None = Field(None, gt=0, le=30 * 86400, description="seconds to watch, or forever")
     tokens: int | None = Field(None, ge=1, description="end after so many output tokens")
     requests: int | None = Field(None, ge=1, description="end when so many requests have ended")

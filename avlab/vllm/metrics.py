@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from avlab.vllm import VllmError
 
 Labels = Mapping[str, str]
-Engine = tuple[str, str]  # model name, engine number
+Engine = tuple[str, str]  # model name, engine number; behind it the source, where several speak
 
 # field: names, the newest first. A counter's text ends in _total; a histogram's in _sum and _count.
 COUNTERS: dict[str, tuple[str, ...]] = {
@@ -38,6 +38,12 @@ GAUGES: dict[str, tuple[str, ...]] = {
 BY_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
 STARTED = "process_start_time_seconds"
 NAMES = {name for table in (COUNTERS, GAUGES) for names in table.values() for name in names}
+FROM_RAY = {
+    f"ray_{name.replace(':', '_')}": name for name in NAMES | {BY_POSITION}
+}  # as Ray Serve's LLMs tell them
+SOURCES = (  # labels that name another server: of replicas behind one address, or of a federation's copies
+    "instance", "pod", "namespace", "node", "cluster", "deployment", "replica", "ReplicaId", "WorkerId", "NodeAddress",
+)  # fmt: skip
 LONGEST_LINE = 4096  # characters; the parser's time grows with the square of a line's labels
 MOST_POSITIONS = 1024  # draft positions of one engine
 LARGEST = 2.0**53  # of a count: whole numbers are exact up to here
@@ -87,7 +93,7 @@ class Counters:
 
 @dataclass(frozen=True)
 class Reading:
-    """One look at /metrics. started: when the server's process began, None where it does not say."""
+    """One look at /metrics. started: when the server's process began, None where it does not say, or several do."""
 
     engines: Mapping[Engine, Counters]
     started: float | None = None
@@ -118,19 +124,21 @@ def read(text: str) -> Reading:
     """A reading from /metrics. Raises MetricsError where it has no counters of vLLM."""
     values: dict[Engine, dict[str, float]] = {}
     positions: dict[Engine, dict[int, float]] = {}
-    started = None
-    for name, labels, value in samples(text, NAMES | {BY_POSITION, STARTED}):
+    started: set[float] = set()
+    for told, labels, value in samples(text, NAMES | FROM_RAY.keys() | {BY_POSITION, STARTED}):
+        name = FROM_RAY.get(told, told)
         if math.isnan(value) or abs(value) > LARGEST:
             continue
         if name == STARTED:
-            started = value
+            started.add(value)
         if "model_name" not in labels:
             continue
-        engine = (labels["model_name"], labels.get("engine", "0"))
+        engine = (labels["model_name"], _engine(labels))
         if name == BY_POSITION:
             position = _position(labels)
             if position is not None:
-                positions.setdefault(engine, {})[position] = value
+                counted = positions.setdefault(engine, {})
+                counted[position] = counted.get(position, 0.0) + value
         elif name in NAMES:
             mine = values.setdefault(engine, {})
             mine[name] = mine.get(name, 0.0) + value  # a counter may be split by further labels
@@ -139,7 +147,8 @@ def read(text: str) -> Reading:
             "/metrics has no counters of vLLM: is it another program, or was vLLM started with --disable-log-stats?"
         )
     return Reading(
-        {engine: _counters(mine, positions.get(engine, {})) for engine, mine in values.items()}, started
+        {engine: _counters(mine, positions.get(engine, {})) for engine, mine in values.items()},
+        started.pop() if len(started) == 1 else None,
     )
 
 
@@ -192,6 +201,13 @@ def _counters(mine: Mapping[str, float], positions: Mapping[int, float]) -> Coun
     K = max(positions, default=-1) + 1
     by_position = tuple(positions.get(k, 0.0) for k in range(K))
     return Counters(**values, accepted_by_position=by_position, missing=frozenset(missing))
+
+
+def _engine(labels: Labels) -> str:
+    """An engine's number, and where it is, if the labels say so: shares of two servers are no sum."""
+    number = labels.get("engine", "0")
+    source = "/".join(labels[name] for name in SOURCES if labels.get(name))
+    return f"{number} at {source}" if source else number
 
 
 def _name(line: str) -> str:

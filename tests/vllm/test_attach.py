@@ -25,7 +25,7 @@ from avlab.vllm.attach_config import AttachConfig
 from avlab.vllm.drained import NO_LENGTH, NO_STEPS
 from avlab.vllm.find_extension import FIRST_ONLY, NAME, NOT_IN_DEVELOPMENT_MODE, NOT_LOADED
 from avlab.vllm.intervals import step_of
-from avlab.vllm.metrics import Counters, MetricsError
+from avlab.vllm.metrics import Counters, MetricsError, read
 from avlab.vllm.server import ServerError
 from avlab.vllm.unknown import cannot_know
 from avlab.wire import commands as cm
@@ -238,6 +238,76 @@ def test_a_new_engine_counts_from_its_second_reading():
         serve(0)
         desk = watch(server, serve, duration=4)
     assert [step.tokens for step in desk.steps()] == [10, 10, 11, 11]
+
+
+def test_an_engine_that_leaves_or_comes_is_told():
+    with serving() as server:
+
+        def serve(seconds):
+            more = metrics_text(20 * seconds, engine="1") if not 2 <= seconds < 4 else ""
+            server.answers["/metrics"] = metrics_text(10 * seconds) + more
+
+        serve(0)
+        desk = watch(server, serve, duration=6)
+    assert [step.tokens for step in desk.steps()] == [30, 10, 10, 10, 30, 30]
+    assert desk.said("warning") == ["Engine 1 left /metrics: rates are of 1 from here on."]
+    assert "Engine 1 came to /metrics." in desk.said("info")
+
+
+def test_replicas_are_told_apart_and_no_position_is_overwritten():
+    text = ""
+    for pod, usage in (("a", 0.25), ("b", 0.5)):
+        one = metrics_text(100, drafts=30, by_position=(24, 12, 4), K=3).replace(
+            'engine="0"', f'engine="0",pod="{pod}"'
+        )
+        text += one.replace("} 0.25", f"}} {usage}")
+    reading = read(text)
+    assert sorted(engine for _, engine in reading.engines) == ["0 at a", "0 at b"]
+    assert reading.started == 1000.0
+    assert (
+        read(text + 'process_start_time_seconds{pod="b"} 2000.0\n').started is None
+    )  # of which, nobody knows
+    assert [each.cache_usage for each in reading.engines.values()] == [0.25, 0.5]
+    assert {each.accepted_by_position for each in reading.engines.values()} == {(24.0, 12.0, 4.0)}
+
+
+def test_metrics_of_ray_serve_are_read():
+    text = metrics_text(100, drafts=30, by_position=(24, 12, 4), K=3)
+    ray = text.replace("vllm:", "ray_vllm_").replace('engine="0"', 'engine="0",ReplicaId="r1"')
+    [(key, counters)] = read(ray).engines.items()
+    [plain] = read(text).engines.values()
+    assert key == ("some/model", "0 at r1") and counters == plain
+
+
+def test_counts_by_position_that_do_not_add_up_are_told():
+    with serving() as server:
+
+        def serve(seconds):
+            told = metrics_text(
+                1000 + 100 * seconds, drafts=30 * seconds, by_position=(24 * seconds, 12 * seconds), K=3
+            )
+            wrong = f'accepted_tokens_total{{engine="0",model_name="some/model"}} {float(36 * seconds)}'
+            assert wrong in told
+            server.answers["/metrics"] = told.replace(wrong, wrong[:-2] + "9.0")
+
+        serve(0)
+        desk = watch(server, serve, duration=3)
+    assert [text for text in desk.said("warning") if "do not trust acceptance by position" in text]
+
+
+def test_a_server_that_is_not_up_yet_is_waited_for():
+    with serving() as server:
+        server.answers["/metrics"] = (503, "loading")
+
+        def rise(seconds):
+            if seconds >= 3:
+                server.answers["/metrics"] = metrics_text(10 * seconds)
+
+        desk = watch(server, rise, duration=6, wait=10)
+        assert desk.result == "done" and [step.tokens for step in desk.steps()]
+        server.answers["/metrics"] = (503, "loading")
+        with pytest.raises(ServerError):
+            watch(server, lambda seconds: None, wait=2)
 
 
 def test_limits_of_tokens_and_requests_and_a_stop_end_it():
