@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 ARGS ?=
 AUDITED := adaptive adaptive:raw fixed:2 maximum:0.2 budget:earlier drawn:0.2 budget:same-step noise:correction
 
-.PHONY: run lint test test-long test-vllm test-vllm-some test-doctor check soak screenshots setup setup-dev fetch audit bench bench-vllm-env sample-runs site train-drafter clean
+.PHONY: run lint test test-long test-vllm test-vllm-some test-doctor check soak torture screenshots setup setup-dev fetch audit bench bench-vllm-env sample-runs site train-drafter clean
 .DEFAULT_GOAL := run
 
 run: fetch            ## the dashboard, on http://127.0.0.1:8501; ARGS="--port 8600" is another port
@@ -48,6 +48,9 @@ check: lint           ## the same, and the fast tests: some minutes
 
 soak: setup-dev fetch ## an hour live with three browsers: the dashboard's memory, log, charts. SOAK_SECONDS=600 is shorter
 	AVLAB_SOAK_SECONDS=$${SOAK_SECONDS:-3600} $(BIN)/python -m pytest tests/browser/test_soak.py -s $(ARGS)
+
+torture: setup-dev fetch ## kills, stops and full disks at random moments of real runs; an hour. ROUNDS=10 is shorter; it goes on
+	$(BIN)/python tests/torture/torture.py --rounds $${ROUNDS:-100} $(ARGS)
 
 screenshots: setup-dev fetch ## the pictures of README and docs; five minutes
 	$(BIN)/python tests/browser/screenshots.py $(ARGS)

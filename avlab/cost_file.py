@@ -11,6 +11,7 @@ from avlab.speculation.costs import MOST_MS
 
 Draft = list[tuple[int, int, float]]  # requests, depth, ms
 Verify = list[tuple[int, float]]  # tokens, ms
+LARGEST_FILE = 16 << 20  # bytes; one of ours has some thousands
 LARGEST = 1_000_000  # tokens, requests or depth: more than any step holds
 
 
@@ -26,6 +27,8 @@ def text_of(draft: Sequence, verify: Sequence) -> str:
 def read_samples(path: Path) -> tuple[Draft, Verify]:
     """The samples in a cost file. Raises CostError."""
     try:
+        if path.stat().st_size > LARGEST_FILE:
+            raise ValueError(f"it has more than {LARGEST_FILE >> 20} MB")
         plain = json.loads(path.read_text(encoding="utf-8"))
         draft = [(int(r), int(d), float(ms)) for r, d, ms in plain["draft"]]
         verify = [(int(t), float(ms)) for t, ms in plain["verify"]]
@@ -40,7 +43,7 @@ def read_samples(path: Path) -> tuple[Draft, Verify]:
         return draft, verify
     except OSError as error:
         raise CostError(f"The cost file {path} cannot be read: {error.strerror}.") from None
-    except (ValueError, KeyError, TypeError, OverflowError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise CostError(
             f"{path} is not a cost file ({error}): it holds a JSON object with 'draft', a list of "
             "[requests, depth, ms], and 'verify', a list of [tokens, ms], as `avlab costs` writes it."

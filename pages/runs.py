@@ -243,7 +243,7 @@ def import_one() -> None:
     if file is None or st.session_state.get("imported") == file.file_id:
         return
     with refusals():
-        run = transfer.imported(file.getvalue())
+        run = transfer.imported(file)
         st.session_state["imported"] = file.file_id
         shown.pick(run, False)
         st.rerun()

@@ -44,11 +44,10 @@ class Database:
     """
 
     def __init__(self, path: str | os.PathLike):
-        self.path = Path(path).expanduser().resolve()
+        self.path = _resolved(path)
         self.notes: list[str] = []
         self._cursors: weakref.WeakSet[duckdb.DuckDBPyConnection] = weakref.WeakSet()
         self._making = threading.Lock()
-        _refuse_name(self.path)
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -170,14 +169,13 @@ def connect_reader(path: str | os.PathLike) -> duckdb.DuckDBPyConnection:
     Raises DatabaseHeld when another process owns the file, SchemaError for a foreign, older or newer one, and
     StoreError where there is no file.
     """
-    path = Path(path).expanduser().resolve()
+    path = _resolved(path)
     with _guard:
         owned = _owned.get(path)
     if owned is not None:
         return owned.cursor()
     if not path.is_file():
         raise NoDatabase(f"There is no database at {path}: `avlab run` makes one, or give another path.")
-    _refuse_name(path)
     if (at := log.damage(log.path_of(path))) is not None:
         log.refuse(log.path_of(path), at)
     con = _connect(path, read_only=True)
@@ -215,18 +213,22 @@ def reading(path: str | os.PathLike) -> Iterator[duckdb.DuckDBPyConnection]:
         yield con
 
 
-def _refuse_name(path: Path) -> None:
-    """Raise StoreError for a name that DuckDB does not take as it stands, before anything is made."""
+def _resolved(path: str | os.PathLike) -> Path:
+    """The real path of a file. Raises StoreError for a name that DuckDB does not take as it stands."""
     if wrong := next((sign for sign in "?\0" if sign in str(path)), None):
         raise StoreError(
             f"{str(path)!a} holds the character {wrong!a}, at which DuckDB would cut the name off: choose "
             "another name."
         )
+    try:
+        return Path(path).expanduser().resolve()
+    except (OSError, RuntimeError, ValueError) as error:
+        raise StoreError(f"{str(path)!a} is no path of a file ({cause(error)}).") from None
 
 
 def _refuse_foreign(path: Path) -> None:
     """Raise StoreError for a folder and for a file that is none of DuckDB's, before anything is put beside it."""
-    if path.is_dir():
+    if os.path.isdir(path):
         raise StoreError(f"{path} is a folder: give a file in it, such as {path / 'lab.duckdb'}.")
     try:
         with path.open("rb") as file:

@@ -9,13 +9,11 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
 import pyarrow as pa
 import pyarrow.csv
-import pyarrow.parquet
 
 from avlab.errors import cause, not_written
 from avlab.store.database import Database, append_event
@@ -23,6 +21,7 @@ from avlab.store.errors import TransferError
 from avlab.store.ranges import violation
 from avlab.store.runs import describe
 from avlab.store.schema import VERSION, migrations, tables_of
+from avlab.store.sizes import Budget, check_csv, read_parquet
 from avlab.store.tables import TABLES, create_statements
 from avlab.wire.draft_rows import arrow_schema
 
@@ -96,8 +95,9 @@ def import_run(database: Database, folder: str | os.PathLike) -> str:
     folder = Path(folder).expanduser().absolute()
     manifest = _manifest(folder)
     run, form, version = manifest["run_id"], manifest["form"], manifest["schema_version"]
+    budget = Budget()
     tables = {
-        table: _read(folder, _schema_of(columns), table, form, manifest["tables"][table])
+        table: _read(folder, _schema_of(columns), table, form, manifest["tables"][table], budget)
         for table, columns in tables_of(version).items()
     }
     _check_description(folder, tables["runs"])
@@ -175,7 +175,7 @@ def _schema_of(columns: dict[str, str]) -> pa.Schema:
     return arrow_schema({name: kind for name, kind in columns.items() if name != "run"})
 
 
-def _read(folder: Path, schema: pa.Schema, table: str, form: str, expected: dict) -> pa.Table:
+def _read(folder: Path, schema: pa.Schema, table: str, form: str, expected: dict, budget: Budget) -> pa.Table:
     """A table's file, checked, in the schema's columns and types; a CSV's lists stay text."""
     path = folder / f"{table}.{form}"
     if not path.is_file():
@@ -187,9 +187,8 @@ def _read(folder: Path, schema: pa.Schema, table: str, form: str, expected: dict
     if form == "csv":
         fields = [pa.field(f.name, pa.string()) if pa.types.is_list(f.type) else f for f in schema]
         schema = pa.schema(fields)
-    read: Callable[[Path, pa.Schema], pa.Table] = _read_csv if form == "csv" else _read_parquet
     try:
-        rows = read(path, schema)
+        rows = _read_csv(path, schema, budget) if form == "csv" else read_parquet(path, schema, budget)
         if rows.column_names != schema.names:
             raise TransferError(f"{path} has other columns than table {table}: it was not written by avlab.")
         rows = rows.cast(schema)
@@ -200,11 +199,8 @@ def _read(folder: Path, schema: pa.Schema, table: str, form: str, expected: dict
     return rows
 
 
-def _read_parquet(path: Path, schema: pa.Schema) -> pa.Table:
-    return pa.parquet.ParquetFile(path).read()
-
-
-def _read_csv(path: Path, schema: pa.Schema) -> pa.Table:
+def _read_csv(path: Path, schema: pa.Schema, budget: Budget) -> pa.Table:
+    check_csv(path, budget)
     return pa.csv.read_csv(
         path,
         parse_options=pa.csv.ParseOptions(newlines_in_values=True),

@@ -141,8 +141,7 @@ def apply_retention(
 
 
 def _delete_expired(path: Path, max_age_days: float | None, max_bytes: int | None) -> list[str]:
-    with Database(path) as database:
-        con = database.cursor()
+    with Database(path) as database, database.reading() as con:
         con.execute("CHECKPOINT")  # so that the size counts the log too
         chosen = expired(con, max_age_days, max_bytes)
         for run in chosen:

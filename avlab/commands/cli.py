@@ -1,9 +1,11 @@
 """The command line: `avlab COMMAND`, one file a command, listed here.
 
 Answers go to standard output, everything else to standard error; with --json the answer is one JSON object. What
-goes wrong is one sentence on standard error and an exit code other than 0: 2 for wrong usage, 130 for Ctrl-C, else 1.
+goes wrong is one sentence on standard error and an exit code other than 0: 2 for wrong usage, 130 for Ctrl-C, 70 for a
+fault of our own, whose traceback goes to a file, else 1.
 """
 
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -13,7 +15,7 @@ from typing import Annotated
 import typer
 import typer.main
 
-from avlab import plugins
+from avlab import faults, plugins
 from avlab.bias.grammar import CaseError
 from avlab.commands import bias, encoding, lab, machine, replay, terminal, trace, vllm
 from avlab.commands.ab import ab
@@ -29,6 +31,7 @@ from avlab.commands.window import window
 from avlab.config import ConfigError
 from avlab.errors import is_ours
 
+FAULT = 70  # of sysexits.h: an internal error
 COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
     "serve": serve,
     "fetch": fetch,
@@ -92,11 +95,12 @@ def main() -> None:
     except (ConfigError, CaseError) as error:
         terminal.fail(_by_options(str(error)))
         sys.exit(2)
-    except Exception as error:
-        if not is_ours(error):
-            raise
-        terminal.fail(str(error))
+    except BrokenPipeError:  # whoever read the answer has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except Exception as error:
+        terminal.fail(str(error) if is_ours(error) else faults.sentence(error))
+        sys.exit(1 if is_ours(error) else FAULT)
 
 
 def plugin_first(words: list[str]) -> list[str]:

@@ -95,7 +95,7 @@ def check(folder: Path, thorough: bool = False) -> None:
     try:
         files = json.loads((folder / MANIFEST).read_text())["files"]
         expected = {name: (int(files[name]["bytes"]), str(files[name]["sha256"])) for name in files}
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise FetchError(f"The default target's manifest is missing or damaged: {again}") from None
     for name, (size, digest) in expected.items():
         path = folder / name

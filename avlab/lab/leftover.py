@@ -51,7 +51,7 @@ class Trace:
             return cls(
                 int(values["pid"]), float(values["created"]), str(values["run"]), str(values["folder"])
             )
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
 
     def process(self) -> psutil.Process | None:

@@ -26,6 +26,7 @@ ANSWER_SECONDS = 5.0  # for a first sign of life
 WORK_SECONDS = 600.0  # for the answer itself: an export can take a while
 CLOSE_SECONDS = 5.0  # that an owner which closes gives the answer it is at
 LINGER_MS = 500  # for the last words to leave
+MOST_BYTES = 4 << 20  # of a question; the longest is a configuration with an experiment
 CLOSED = "The lab closed before it could answer: ask again, and whoever has the database then will."
 LOOK_SECONDS = 2.0  # between two looks at whether an owner that has not answered is there still
 Handlers = Mapping[str, Callable[..., Any]]
@@ -146,10 +147,12 @@ class Owner:
                 self._bell.ring()
 
     def _answer(self, question: bytes) -> bytes:
+        if len(question) > MOST_BYTES:
+            return _refusal(f"The question has more than {MOST_BYTES >> 20} MB.")
         try:
             asked = json.loads(question)
             what, arguments, version = str(asked["ask"]), asked["arguments"], asked["version"]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             return _refusal("The question could not be read.")
         if version != VERSION or what not in self._handlers:
             return _refusal(f"The owner of the database does not know {what!r}: run both from one install.")

@@ -3,15 +3,24 @@
 Nothing here changes what a page may do. `make` is called once, before the server answers its first visitor.
 """
 
+import contextlib
 import functools
+import sys
 from collections.abc import Callable
 from typing import Any
 
+import streamlit as st
 from streamlit.proto.ClientState_pb2 import ClientState
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
+from streamlit.runtime import fragment
 from streamlit.runtime.app_session import AppSession
 from streamlit.runtime.pages_manager import PagesManager
+from streamlit.runtime.scriptrunner import exec_code
 from streamlit.runtime.scriptrunner_utils import script_requests
+
+from avlab import faults
+from avlab.errors import is_ours
+from avlab.escaping import in_markdown, visible
 
 _ASKED = "avlab_page"  # attribute of a session: hash of the page the reader asked for last; "" where it is not known
 
@@ -22,6 +31,16 @@ def make() -> None:
     PagesManager.uses_pages_directory = False
     _wrap("request_rerun", _request_rerun)
     _wrap("_enqueue_forward_msg", _enqueue_forward_msg)
+    for place in (exec_code, fragment):  # of a whole page, and of a part that is drawn by itself
+        vars(place)["handle_user_script_exception"] = _say_fault
+
+
+def _say_fault(error: Exception, on_script_error: object = None) -> None:
+    """What nobody caught: a sentence on the page and on standard error, where Streamlit prints a traceback."""
+    said = str(error) if is_ours(error) else faults.sentence(error)
+    print(visible(said), file=sys.stderr)
+    with contextlib.suppress(Exception):  # a page that cannot even draw that
+        st.error(in_markdown(said), icon=":material/error:")
 
 
 def _wrap(name: str, repaired: Callable[..., Any]) -> None:

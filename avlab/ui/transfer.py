@@ -4,17 +4,15 @@ import io
 import tempfile
 import zipfile
 from pathlib import Path
+from typing import BinaryIO
 
 import streamlit as st
 
 from avlab.experiments.answers import Objective
 from avlab.report import report
-from avlab.store.errors import TransferError
-from avlab.store.export import FORMS, export_run, import_run
-from avlab.store.tables import TABLES
+from avlab.store.archive import unpack
+from avlab.store.export import export_run, import_run
 from avlab.ui import host
-
-MOST_BYTES = 4 << 30  # of a zip's contents: far more than a day's run, far less than a disk
 
 
 def exported(run: str, form: str) -> bytes:
@@ -30,26 +28,11 @@ def exported(run: str, form: str) -> bytes:
     return packed.getvalue()
 
 
-def imported(data: bytes) -> str:
-    """Adds the run in a zip file to the lab's database; returns its id. Raises TransferError.
-
-    Only files with the names of an export are unpacked, so nothing can be written anywhere else.
-    """
-    names = {"manifest.json", *(f"{table}.{form}" for table in TABLES for form in FORMS)}
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive, tempfile.TemporaryDirectory() as parent:
-            members = [member for member in archive.infolist() if Path(member.filename).name in names]
-            if sum(member.file_size for member in members) > MOST_BYTES:
-                raise TransferError(
-                    f"The file unpacks to more than {MOST_BYTES >> 30} GB: import it with less in it."
-                )
-            for member in members:
-                (Path(parent) / Path(member.filename).name).write_bytes(archive.read(member))
-            return import_run(host.lab().database, parent)
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
-        if isinstance(error, TransferError):
-            raise
-        raise TransferError("The file is not a zip of an exported run: export the run again.") from None
+def imported(packed: BinaryIO) -> str:
+    """Adds the run in a zip file to the lab's database; returns its id. Raises TransferError."""
+    with tempfile.TemporaryDirectory() as parent:
+        unpack(packed, Path(parent))
+        return import_run(host.lab().database, parent)
 
 
 def report_button(run: str, slo: Objective | None = None) -> None:

@@ -167,6 +167,8 @@ def _value(name: str, text: Any, nested: bool = False) -> Any:
     if text.startswith("{"):
         try:
             return json.loads(text)
+        except RecursionError:
+            raise ServeLineError(f"--{name} holds JSON that is nested too deeply.") from None
         except ValueError as error:
             raise ServeLineError(f"--{name} holds JSON that cannot be read ({error}).") from None
     kind = option(name)

@@ -91,7 +91,7 @@ class Server:
         """What a path answers, as JSON. Raises ServerError."""
         try:
             return json.loads(self.text(path))
-        except ValueError:
+        except (ValueError, RecursionError):
             raise ServerError(f"{self.url}{path} does not answer with JSON: is this a vLLM server?") from None
 
     def call(self, method: str, *arguments: int) -> dict[str, Any]:
@@ -104,7 +104,7 @@ class Server:
         text = self.text("/collective_rpc", body)
         try:
             answer = json.loads(text)["results"][0]
-        except (ValueError, KeyError, IndexError, TypeError):
+        except (ValueError, KeyError, IndexError, TypeError, RecursionError):
             answer = None
         if not isinstance(answer, dict):
             raise ServerError(f"{self.url}/collective_rpc does not answer as a vLLM server does.")

@@ -59,7 +59,7 @@ def decode_frame(data: bytes) -> Envelope:
     """An envelope from bytes. Raises MessageError for damaged bytes or another version."""
     try:
         envelope = _frames.decode(data)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise MessageError(f"A frame from the worker could not be read ({error}).") from None
     if envelope.version != VERSION:
         raise MessageError(
@@ -73,5 +73,5 @@ def decode_command(data: bytes):
     """A command from bytes. Raises MessageError for damaged bytes."""
     try:
         return _commands.decode(data)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise MessageError(f"A command could not be read ({error}).") from None
