@@ -21,7 +21,8 @@ from avlab.store.database import Database
 
 HERE = Path(__file__).parent
 DEEDS = ("kill the owner", "kill the worker", "kill both", "stop the owner", "end the owner", "fill the disk")
-LONGEST, SETTLE = 14.0, 30.0  # seconds: until something is done; for processes to be gone
+# seconds: until something is done to a run that is served; for that to begin; for processes to be gone
+LONGEST, PREPARING, SETTLE = 8.0, 90.0, 30.0
 SERVE = (
     "run",
     "--duration",
@@ -72,6 +73,8 @@ def one_round(folder: Path, chance: random.Random, number: int) -> dict:
     with log.open("wb") as said:
         command = [sys.executable, str(HERE / "owner.py"), *SERVE, "--database", str(database)]
         owner = subprocess.Popen(command, env=environment, stdout=said, stderr=said)
+        if chance.random() < 0.75:  # else while it starts
+            until_acknowledged(promised, owner)
         time.sleep(seconds)
         do(deed, owner, chance)
         leave(owner)
@@ -80,6 +83,17 @@ def one_round(folder: Path, chance: random.Random, number: int) -> dict:
         wrong.append("the owner printed a traceback")
     lines = promised.read_text().splitlines() if promised.exists() else []
     return {"round": number, "deed": deed, "seconds": round(seconds, 2), "rows": len(lines), "wrong": wrong}
+
+
+def until_acknowledged(promised: Path, owner: subprocess.Popen) -> None:
+    """Wait until more is acknowledged than there was: the run is served."""
+    before, end = size_of(promised), time.monotonic() + PREPARING
+    while size_of(promised) == before and owner.poll() is None and time.monotonic() < end:
+        time.sleep(0.1)
+
+
+def size_of(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
 
 
 def do(deed: str, owner: subprocess.Popen, chance: random.Random) -> None:
