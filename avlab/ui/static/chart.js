@@ -56,7 +56,7 @@ export default function draw({ data, parentElement }) {
   if (!div) {
     div = document.createElement('div');
     div.className = 'avlab-chart';
-    div.setAttribute('role', 'img');
+    div.setAttribute('role', 'group');
     div.tabIndex = 0;
     parentElement.appendChild(div);
     new IntersectionObserver((entries) => {
