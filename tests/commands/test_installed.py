@@ -164,7 +164,9 @@ def test_the_dashboard_from_another_folder(installed, environment, tmp_path):
             client.ask("", "sampling_bias")
             session = next(client.messages(lambda message: message.HasField("new_session")))
             theme = session.new_session.custom_theme
-            assert theme.primary_color == "#2f6fdb", "the settings beside the script hold from any folder"
+            assert theme.light.primary_color == "#1d58bd", (
+                "the settings beside the script hold from any folder"
+            )
             list(client.messages(lambda message: message.WhichOneof("type") == "script_finished"))
         asked = [installed / "avlab", "runs", "--database", str(database), "--json"]
         listed = subprocess.run(
