@@ -3,8 +3,6 @@
 import contextlib
 from collections.abc import Iterator
 
-import duckdb
-
 from avlab.errors import cause
 
 
@@ -51,6 +49,8 @@ class TransferError(StoreError):
 @contextlib.contextmanager
 def said(database: object) -> Iterator[None]:
     """The one door of every query's errors: what DuckDB raises inside becomes a StoreError that names the file."""
+    import duckdb  # not at the top: the command line knows these errors and starts without the database
+
     try:
         yield
     except UnicodeDecodeError as error:

@@ -15,7 +15,7 @@ from avlab.formats import DASH, number
 
 Points = Sequence[Point]
 Ends = tuple[float, float | None, float | None]  # of a bar: its middle, low and high
-COLOURS = (*palette.RUNS, palette.PHASES["draft"], palette.BONUS, palette.REJECTED)
+COLOURS = (*palette.RUNS, palette.BONUS, palette.REJECTED)
 # the next symbol, and for published arms the next dash, each time the colours are used up
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross")
 DASHES = ("dot", "dash", "dashdot", "longdash", "longdashdot")

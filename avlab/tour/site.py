@@ -54,8 +54,8 @@ def script() -> str:
             f"{CHART.name} no longer says {EXPORTED!r}: write here how its function is named now."
         )
     chart = chart.replace(EXPORTED, "function draw(")
-    loaded = "const load = () => Promise.resolve(window.Plotly);\n"
-    return loaded + chart + (STATIC / "site.js").read_text(encoding="utf-8")
+    parts = (STATIC / "plotly_is_here.js").read_text(encoding="utf-8"), chart
+    return "".join(parts) + (STATIC / "site.js").read_text(encoding="utf-8")
 
 
 def make(folder: Path = DEFAULT) -> Path:

@@ -2,6 +2,8 @@
 
 import pytest
 
+from avlab.policies.arm import DEFAULT_ARM
+
 pytestmark = pytest.mark.browser
 
 VERDICT = "() => document.querySelector('[data-testid=stMain] h5')?.innerText ?? ''"
@@ -39,7 +41,7 @@ def test_an_ab_from_its_form_to_a_verdict_that_moves_and_a_stop(dashboard, page)
     fill(page, "Learning (steps)", "10")
     page.get_by_role("button", name="Start the A/B").click()
     first = verdict(page)
-    assert first.startswith(("adaptive against fixed:5", "adaptive is ")), first
+    assert first.startswith((f"{DEFAULT_ARM} against fixed:5", f"{DEFAULT_ARM} is ")), first
     assert verdict(page, first) != first
     for key in ("ab-ratios", "ab-ledger", "ab-drafts"):
         page.wait_for_function(DRAWN, arg=key)

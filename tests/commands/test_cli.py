@@ -119,7 +119,7 @@ def test_a_wrong_setting_is_a_sentence_and_code_2(path, options, word):
     [
         ("--workload", "painting", "no workload named 'painting'"),
         ("--workload", "file:", "file: needs a path"),
-        ("--prompts", b'{"prompt": "fine"}\n{"prompt": 7}\n', "line 2 of given"),
+        ("--prompts", b'{"prompt": 7}\n', "line 1 of given"),
         ("--costs", b"{", "given is not a cost file"),
         ("--costs", b'{"draft": [], "verify": [[1, 1e308]]}', "a cost is 1e+308 ms"),
     ],
@@ -145,9 +145,9 @@ def test_an_unknown_option_or_command_is_code_2(path):
 @pytest.mark.slow
 def test_what_the_real_command_finds_before_it_starts_a_worker(path, tmp_path):
     bad = tmp_path / "bad.jsonl"
-    bad.write_text('{"prompt": "fine"}\n{"prompt": 7}\n')
+    bad.write_text('{"prompt": 7}\n')
     result = avlab("run", "--prompts", str(bad), program=REAL)
-    assert result.returncode == 2 and "line 2 of bad.jsonl" in one_sentence(result)
+    assert result.returncode == 2 and "line 1 of bad.jsonl" in one_sentence(result)
     result = avlab("run", "--target", str(tmp_path / "nowhere"), "--json", program=REAL)
     assert result.returncode == 2 and "no model folder" in one_sentence(result)
     assert not path.exists()

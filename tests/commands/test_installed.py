@@ -139,7 +139,7 @@ def test_a_run_and_what_is_asked_of_it(installed, environment, tmp_path):
     written = avlab("export", "last", "out", "--form", "csv", "--json")
     assert json.loads(written.stdout)["tables"]["steps"]["rows"] > 0
     assert "0.1.0" in (cwd / "out" / "runs.csv").read_text(), "the version stands in for a commit"
-    assert len(json.loads(avlab("vllm", "presets", "--json").stdout)["presets"]) == 5
+    assert len(json.loads(avlab("vllm", "presets", "--json").stdout)["presets"]) == 16
     named = json.loads(avlab("bias", "two-token", "--json").stdout)
     assert named["output"] == pytest.approx([0.4, 0.6])
     assert sorted(path.name for path in cwd.iterdir()) == ["out"], "nothing is left in the reader's folder"
@@ -172,7 +172,7 @@ def test_the_dashboard_from_another_folder(installed, environment, tmp_path):
         listed = subprocess.run(
             asked, env=environment, capture_output=True, text=True, check=True, timeout=PATIENCE
         )
-        assert len(json.loads(listed.stdout)["runs"]) == 3, "the recorded runs that ship with it"
+        assert len(json.loads(listed.stdout)["runs"]) == 6, "the recorded runs that ship with it"
     finally:
         server.send_signal(signal.SIGINT)
         server.wait(PATIENCE)

@@ -88,8 +88,15 @@ def test_without_speculation_requests_say_what_they_say_alone(models, truth):
     assert outputs(finished) == truth
 
 
-@pytest.mark.parametrize("drafter", ["block", "llama"])
-@pytest.mark.parametrize("arm", ARMS)
+@pytest.mark.parametrize(
+    ("drafter", "arm"),
+    [
+        (drafter, arm)
+        for drafter in ("block", "llama")
+        for arm in ARMS
+        if drafter == "block" or "head" not in arm
+    ],
+)
 def test_greedy_output_is_the_targets_own_under_every_policy(models, truth, drafter, arm):
     engine = make_engine(models["target"], drafter, models[drafter], arm, max_num_seqs=7, refit_interval=5)
     finished, reports = serve(engine, requests(N))

@@ -100,10 +100,10 @@ def test_the_command_shows_both_figures_and_what_is_unsound(tmp_path):
         "--repeats",
         "2",
         "--arms",
-        "dspark",
+        "dspark:online",
     ]
     shown = CliRunner().invoke(app, given)
     words = " ".join(shown.output.split())
     assert shown.exit_code == 0 and "emulated: B300 × 4" in words and "UNSOUND" in words and "0.55" in words
     plain = json.loads(CliRunner().invoke(app, [*given, "--json"]).stdout)
-    assert [row["rule"] for row in plain["rows"]] == ["dspark", BEST_NOW, AFTER, BEFORE]
+    assert [row["rule"] for row in plain["rows"]] == ["dspark:online", BEST_NOW, AFTER, BEFORE]
