@@ -8,6 +8,7 @@ from avlab.lab import recording_job
 from avlab.lab.recording import NOT_OF_A_TRACE
 from avlab.replay.about import TraceError
 from avlab.ui import settings
+from avlab.ui.typed import Fields
 
 TICK_SECONDS = 1.0
 LEAST, MOST, USUAL = 1, 100_000, 140
@@ -29,13 +30,15 @@ def draw() -> None:
     st.caption(ABOUT)
     left, middle, right = st.columns([3, 2, 2], vertical_alignment="bottom")
     name = left.text_input("Name of the new trace", key="record-name", placeholder="own")
-    texts = middle.number_input("Texts", LEAST, MOST, USUAL, key="record-texts")
+    typed = Fields()
+    texts = typed.whole(middle, "Texts", LEAST, MOST, USUAL, key="record-texts")
     job = recording_job.current()
     busy = job is not None and job.running
     if right.button("Record", key="record-start", disabled=busy, width="stretch"):
         try:
+            typed.check()
             config = RunConfig.make(settings.values())
-            recording_job.start(name.strip() or "own", int(texts), options(config))
+            recording_job.start(name.strip() or "own", texts, options(config))
             busy = True
         except (ConfigError, TraceError) as error:
             st.error(in_markdown(error))

@@ -15,7 +15,7 @@ from avlab.policies.arm import labels
 from avlab.replay import traces
 from avlab.replay.about import TraceError
 from avlab.replay.traces import DEFAULT_TRACE
-from avlab.ui import badge, replays
+from avlab.ui import badge, replays, shown
 from avlab.ui.refusals import refusals
 
 MEASURE, REPLAY = "Measure", "Replay"
@@ -55,7 +55,7 @@ def case(page: str) -> Case:
         found.opened()
     except (TraceError, MachineError) as error:
         st.error(in_markdown(error))
-        st.stop()
+        shown.end()
     badge.put(found.emulation)
     st.markdown(f":violet-badge[:material/memory: {in_markdown(found.emulation)}]")
     return found

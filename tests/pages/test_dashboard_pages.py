@@ -1,5 +1,6 @@
 """Every page with no run, a finished run, a live run and a broken one."""
 
+import io
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -173,11 +174,11 @@ def test_a_zip_comes_back_as_the_same_run(database, tmp_path):
     with opened(path):
         packed = transfer.exported(finished, "parquet")
     with opened(tmp_path / "lab.duckdb"):
-        assert transfer.imported(packed) == finished
+        assert transfer.imported(io.BytesIO(packed)) == finished
         assert [run["run_id"] for run in host.run_list()] == [finished]
         for damaged in (b"no zip", packed[:1000]):
             with pytest.raises(TransferError, match="not a zip"):
-                transfer.imported(damaged)
+                transfer.imported(io.BytesIO(damaged))
 
 
 def pressed(app, label):

@@ -59,7 +59,8 @@ def quick(monkeypatch):
 def serve(wire=None, text=None, engine=None, clock=None, **values):
     wire = wire or Wire()
     config = RunConfig.make(
-        {"K": K, "workload": "verse", "arrival": "closed:4", "max_new_tokens": 20} | values
+        {"K": K, "policy": "adaptive", "workload": "verse", "arrival": "closed:4", "max_new_tokens": 20}
+        | values
     )
     order = Order("r", config, **({"clock": clock} if clock else {}))
     order.outbox = wire
