@@ -153,7 +153,12 @@ def test_the_dashboard_from_another_folder(installed, environment, tmp_path):
     command = [installed / "avlab", "serve", "--port", str(port), "--database", str(database)]
     log = (tmp_path / "log").open("wb")
     server = subprocess.Popen(
-        command, cwd=tmp_path / "elsewhere", env=environment, stdout=log, stderr=log, start_new_session=True
+        command,
+        cwd=tmp_path / "elsewhere",
+        env=environment | {"AVLAB_STORY": "no"},
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
     )
     try:
         page = ask(server, url, (tmp_path / "log")).decode()
