@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import psutil
@@ -18,14 +18,51 @@ RUN_VARIABLE = "AVLAB_RUN"  # marks a worker and all that it starts
 
 def usable_cores() -> int:
     """Physical cores that this process may use, by the machine, its affinity and its container."""
+    quota = _quota()
+    cores = _cores_of_affinity()
+    return cores if quota is None else min(cores, max(1, round(quota)))
+
+
+def idle_cores(seconds: float = 1.0, busy: Callable[[float], list[float]] | None = None) -> int:
+    """Usable cores that do little else now, at least 1. Looks for so long, or until a tenth of it says that all do.
+
+    What else runs counts from 0.7 of a core on: the short work of a desktop holds no core. Only processors that this
+    process may run on are looked at: what others do beyond its affinity or quota takes nothing. busy: asked for so
+    many seconds, says how busy each processor of the machine is, in percent; psutil unless given.
+    """
+    usable, cores, look = usable_cores(), _cores_of_affinity(), busy or _busy
+    allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
+    seen = taken = 0.0  # shares of the time, and of it times the processors
+    for share in (0.1, 0.9):
+        loads = look(seconds * share)
+        if allowed is not None:
+            loads = [load for number, load in enumerate(loads) if number in allowed] or loads
+        seen, taken = seen + share, taken + share * sum(loads) / (100 * len(loads))
+        idle = cores - int(cores * taken / seen + 0.3)
+        if idle >= usable:
+            return usable
+    return max(1, idle)
+
+
+def _busy(seconds: float) -> list[float]:
+    return psutil.cpu_percent(interval=seconds, percpu=True)
+
+
+def _cores_of_affinity() -> int:
     cores = psutil.cpu_count(logical=False) or os.cpu_count() or 1
-    if hasattr(os, "sched_getaffinity"):
-        cores = min(cores, len(os.sched_getaffinity(0)))
+    return min(cores, len(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else cores
+
+
+def _quota() -> float | None:
+    """Cores that the container may use, on control groups of version 2 or 1; None without a limit."""
+    group = Path("/sys/fs/cgroup")
     with contextlib.suppress(OSError, ValueError):
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        if quota != "max":
-            cores = min(cores, max(1, round(int(quota) / int(period))))
-    return cores
+        quota, period = (group / "cpu.max").read_text().split()
+        return None if quota == "max" else int(quota) / int(period)
+    with contextlib.suppress(OSError, ValueError, ZeroDivisionError):
+        quota_us = int((group / "cpu/cpu.cfs_quota_us").read_text())
+        return None if quota_us < 0 else quota_us / int((group / "cpu/cpu.cfs_period_us").read_text())
+    return None
 
 
 def worker_environment(

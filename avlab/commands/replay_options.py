@@ -10,8 +10,9 @@ from avlab.commands import terminal
 from avlab.config import ConfigError
 from avlab.experiments.replay_cells import Cell
 from avlab.experiments.replay_intervals import Ratio
-from avlab.experiments.replay_sweep import ARMS, LOADS, Case, idle_cores, sweep
+from avlab.experiments.replay_sweep import ARMS, LOADS, Case, sweep
 from avlab.policies.arm import Arm, PolicyError
+from avlab.processes import idle_cores
 
 EVERY_ARM, EVERY_LOAD = ",".join(ARMS), ",".join(map(str, LOADS))
 

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import psutil
-
 from avlab.experiments.replay_cells import REPEATS, Cell, serve
 from avlab.experiments.replay_intervals import Ratio, over_best_fixed, rate
 from avlab.experiments.replay_pool import Pool
 from avlab.machines import Machine, machine
 from avlab.policies.arm import DEFAULT_ARM, Arm, labels, unlabelled
-from avlab.processes import usable_cores
 from avlab.replay.doubts import doubts, drawn_again
 from avlab.replay.emulation import emulation
 from avlab.replay.trace import Trace, TraceError
@@ -91,14 +88,6 @@ def sweep(
                 progress(len(pool.cells), len(wanted))
             found = pool.finished()
     return [found[each] for each in wanted]
-
-
-def idle_cores() -> int:
-    """Cores of this machine that do little else now; at least 1. What else runs counts from 0.7 of a core on: this
-    process's own start, and the short work of a desktop, hold no core."""
-    cores = usable_cores()
-    busy = psutil.cpu_percent(interval=0.2) / 100 * (psutil.cpu_count() or 1)
-    return max(1, min(cores, cores - int(busy + 0.3)))
 
 
 def rows(case: Case, cells: Sequence[Cell]) -> list[dict[str, Number]]:

@@ -47,35 +47,35 @@ def plan(
     K = survival.shape[1]
     depths = np.arange(shallowest, K + 1)  # [D]
     order = np.argsort(-survival, axis=None)
-    best = survival.ravel()[order]
-    drafted = order % K < depths[:, None]  # [D, slots]: those that a draft of each depth has
-    curves = np.broadcast_to(best, drafted.shape)[drafted]  # depth by depth, best first
-    if sets > 1:  # the mean of the 1st, 2nd, ... best of a set
-        curves = np.add.reduce(curves.reshape(-1, sets), axis=1) / sets
+    best, position = survival.ravel()[order], order % K
     slots = requests * depths
-    budgets = np.arange(requests * K + 1)
-    tokens = np.zeros((len(depths), len(budgets)))  # beyond one a request, by depth and budget
-    tokens[:, 1:][budgets[1:] <= slots[:, None]] = curves
-    np.add.accumulate(tokens, axis=1, out=tokens)
-    beyond = budgets > slots[:, None]
+    tokens = np.full((len(depths), requests * K + 1), -np.inf)  # beyond one a request, by depth and budget
+    tokens[:, 0] = 0.0
+    curves = tokens[:, 1:]
+    if sets == 1:
+        for curve, depth, many in zip(curves, depths.tolist(), slots.tolist(), strict=True):
+            curve[:many] = best if depth == K else best[position < depth]
+    else:  # the mean of the 1st, 2nd, ... best of a set
+        drafted = position < depths[:, None]  # [D, slots]: those that a draft of each depth has
+        every = np.broadcast_to(best, drafted.shape)[drafted].reshape(-1, sets)
+        curves[np.arange(requests * K) < slots[:, None]] = np.add.reduce(every, axis=1) / sets
+    gain = np.add.accumulate(tokens, axis=1)
+    draft = draft_cost[depths, None]
 
     def milliseconds(other: int) -> np.ndarray:
-        """By depth and budget, [D, budgets]; infinite beyond what a depth has, or the table."""
-        verify = verify_cost.take(other + budgets, mode="clip")
-        # a step without drafts is always possible
-        verify[1:][other + budgets[1:] >= len(verify_cost)] = np.inf
-        cost = draft_cost[depths, None] + verify
-        cost[beyond] = np.inf
-        return cost
+        """By depth and budget, as far as the table reaches; a step without drafts is always possible."""
+        first = min(other, len(verify_cost) - 1)
+        return draft + verify_cost[first : max(other + requests * K, first) + 1]
 
-    rates = ((requests + tokens) / milliseconds(requests)).max(axis=1)
+    cost = milliseconds(requests)
+    rates = ((requests + gain[:, : cost.shape[1]]) / cost).max(axis=1)
     rate = float(rates.max())
     if other_tokens == requests:
         chosen = int(rates.argmax())
     else:
-        chosen = int((tokens - rate * milliseconds(other_tokens)).max(axis=1).argmax())
-    start = int(slots[:chosen].sum())
-    return Plan(shallowest + chosen, rate, curves[start : start + slots[chosen]])
+        cost = milliseconds(other_tokens)
+        chosen = int((gain[:, : cost.shape[1]] - rate * cost).max(axis=1).argmax())
+    return Plan(shallowest + chosen, rate, curves[chosen, : slots[chosen]])
 
 
 def worths(

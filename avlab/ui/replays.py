@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 from avlab.experiments.replay_cells import Cell
 from avlab.experiments.replay_pool import Pool
-from avlab.experiments.replay_sweep import Case, idle_cores
+from avlab.experiments.replay_sweep import Case
 from avlab.machines import path_of
+from avlab.processes import idle_cores
 
 PASSES = (1, 2, 7)  # blocks: a first picture without intervals, a coarse one, and the whole
 MOST_CELLS = 5000  # kept; each is some kilobytes
@@ -50,7 +51,8 @@ _jobs: dict[str, _Job] = {}  # by reader
 
 def seen(reader: str, case: Case, wanted: Sequence[Wanted]) -> Seen:
     """The cells of a case that stand by now; what is missing is replayed from now on, in place of what this reader
-    had asked for before. reader: who asks. Returns at once."""
+    had asked for before. reader: who asks. Returns at once; within a second where a replay begins on a busy machine.
+    """
     key = _key(case)
     with _lock:
         job = _jobs.get(reader)
