@@ -6,17 +6,14 @@ on how many processes there are.
 
 from __future__ import annotations
 
-import contextlib
-import json
 import threading
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
-from avlab import temporary
 from avlab.experiments.replay_cells import Cell, block_of
+from avlab.lines import LineChild, Said
 from avlab.policies.arm import arm_of
-from avlab.processes import end_tree, start_child, tail, worker_environment
 
 CHILD = "avlab.experiments.replay_process"
 
@@ -50,7 +47,10 @@ class Pool:
         self._running = len(shares)
         if not shares:
             self._over.set()
-        self._children = [_Child(order | {"cells": share}, self) for share in shares]
+        self._children = [
+            LineChild(CHILD, order | {"cells": share}, "A replay's process", self._heard, self._ended)
+            for share in shares
+        ]
 
     def wait(self, seconds: float | None = None) -> bool:
         """Whether everything is served, or has failed, within so many seconds."""
@@ -77,54 +77,22 @@ class Pool:
     ) -> None:
         self.close()
 
-    def take(self, cell: Cell) -> None:
+    def _heard(self, child: LineChild, said: Said) -> None:
         """A cell as it stands now."""
+        blocks = tuple(block_of(sums) for sums in said["blocks"])
         with self._lock:
-            self.cells[cell.arm, cell.load] = cell
+            self.cells[said["arm"], said["load"]] = Cell(
+                said["arm"], said["load"], said["texts"], said["of"], blocks
+            )
             self.served += 1
 
-    def ended(self, error: str) -> None:
+    def _ended(self, error: str) -> None:
         """One process is done; error: why it could not go on, or ""."""
         with self._lock:
             self.error = self.error or error
             self._running -= 1
             if not self._running or error:
                 self._over.set()
-
-
-class _Child:
-    """One process with its share of the cells, and the thread that hears it."""
-
-    def __init__(self, order: dict[str, object], pool: Pool):
-        self._pool, self._log = pool, temporary.file("avlab-replay-")
-        self._process = start_child(CHILD, worker_environment(1, 0), self._log)
-        assert self._process.stdin
-        with contextlib.suppress(OSError):  # it has ended: the thread says why
-            self._process.stdin.write(json.dumps(order) + "\n")
-            self._process.stdin.flush()
-        threading.Thread(target=self._listen, daemon=True).start()
-
-    def _listen(self) -> None:
-        assert self._process.stdout
-        error = None
-        for line in self._process.stdout:
-            said = json.loads(line)
-            if "blocks" in said:
-                blocks = tuple(block_of(sums) for sums in said["blocks"])
-                self._pool.take(Cell(said["arm"], said["load"], said["texts"], said["of"], blocks))
-            else:
-                error = said["error"]
-        self._process.wait()
-        if error is None:
-            last = tail(self._log)
-            error = f"A replay's process ended early ({last[-1].strip() if last else 'without a word'})."
-        self._log.unlink(missing_ok=True)
-        self._pool.ended(error)
-
-    def end(self) -> None:
-        """End the process if it still runs."""
-        if self._process.poll() is None:
-            end_tree(self._process.pid)
 
 
 def shared(wanted: Sequence[tuple[str, int]], processes: int) -> list[list[tuple[str, int]]]:

@@ -5,8 +5,6 @@ A recording does not depend on how many processes share it, and one that was end
 
 from __future__ import annotations
 
-import contextlib
-import json
 import queue
 import threading
 from dataclasses import replace
@@ -14,9 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from avlab import temporary
 from avlab.config import RunConfig
-from avlab.processes import end_tree, start_child, tail, worker_environment
+from avlab.lines import LineChild, Said
 from avlab.replay.about import About, TraceError
 from avlab.replay.trace import Trace, write_trace
 
@@ -51,7 +48,9 @@ class Recording:
             "folder": str(self.folder),
         }
         self._running = processes
-        self._children = [_Child(order, self) for _ in range(processes)]
+        self._children = [
+            LineChild(CHILD, order, "A recording process", self._heard, self._ended) for _ in range(processes)
+        ]
 
     def wait(self, seconds: float | None = None) -> bool:
         """Whether every part is recorded, or recording has failed, within so many seconds."""
@@ -86,7 +85,22 @@ class Recording:
 
     # ---- what its processes say ---------------------------------------------------------------------------------
 
-    def planned(self, parts: int, texts: int, about: dict) -> None:
+    def _heard(self, child: LineChild, said: Said) -> None:
+        if "doing" in said and not self.due:
+            self.doing = said["doing"]
+        if "recorded" in said:
+            with self._lock:
+                self.done += said["recorded"]
+        if "about" in said:
+            self._plan(said["parts"], said["texts"], said["about"])
+        if "about" in said or "next" in said:
+            assert self._parts is not None
+            try:
+                child.tell(str(self._parts.get_nowait()))
+            except queue.Empty:
+                child.finish()
+
+    def _plan(self, parts: int, texts: int, about: Said) -> None:
         """A process knows what is to be recorded; all of them find the same."""
         with self._lock:
             if self._parts is None:
@@ -96,69 +110,10 @@ class Recording:
                 for part in range(parts):
                     self._parts.put(part)
 
-    def next_part(self) -> int | None:
-        """A part that nobody has taken; None where there are no more."""
-        assert self._parts is not None
-        with contextlib.suppress(queue.Empty):
-            return self._parts.get_nowait()
-        return None
-
-    def recorded(self, texts: int) -> None:
-        """So many more texts are done."""
-        with self._lock:
-            self.done += texts
-
-    def ended(self, error: str) -> None:
+    def _ended(self, error: str) -> None:
         """One process is done; error: why it could not go on, or ""."""
         with self._lock:
             self.error = self.error or error
             self._running -= 1
             if not self._running or error:
                 self._over.set()
-
-
-class _Child:
-    """One process, and the thread that hears it."""
-
-    def __init__(self, order: dict, recording: Recording):
-        self._recording = recording
-        self._log = temporary.file("avlab-recording-")
-        self._process = start_child(CHILD, worker_environment(1, 0), self._log)
-        self._tell(json.dumps(order))
-        threading.Thread(target=self._listen, daemon=True).start()
-
-    def _tell(self, line: str) -> None:
-        assert self._process.stdin
-        with contextlib.suppress(OSError):  # it has ended: the thread says why
-            self._process.stdin.write(line + "\n")
-            self._process.stdin.flush()
-
-    def _listen(self) -> None:
-        assert self._process.stdout and self._process.stdin
-        error, recording = None, self._recording
-        for line in self._process.stdout:
-            said = json.loads(line)
-            if "doing" in said and not recording.due:
-                recording.doing = said["doing"]
-            if "recorded" in said:
-                recording.recorded(said["recorded"])
-            if "about" in said:
-                recording.planned(said["parts"], said["texts"], said["about"])
-            if "about" in said or "next" in said:
-                part = recording.next_part()
-                if part is None:
-                    self._process.stdin.close()
-                else:
-                    self._tell(str(part))
-            error = said.get("error", error)
-        self._process.wait()
-        if error is None:
-            last = tail(self._log)
-            error = f"A recording process ended early ({last[-1].strip() if last else 'without a word'})."
-        self._log.unlink(missing_ok=True)
-        recording.ended(error)
-
-    def end(self) -> None:
-        """End the process if it still runs."""
-        if self._process.poll() is None:
-            end_tree(self._process.pid)

@@ -4,16 +4,12 @@ Its order is a line of JSON on standard input. It says what it prepares, then wh
 parts: each further line is the number of one. It ends when there are no more, or nobody listens.
 """
 
-import json
-import os
 import sys
-import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
-from avlab import plugins, temporary
+from avlab import temporary
 from avlab.config import ConfigError, RunConfig
 from avlab.cost_file import text_of
 from avlab.engine.build import Built, build
@@ -22,7 +18,7 @@ from avlab.engine.recording.chances import Sampling
 from avlab.engine.recording.work import TEXTS, Plan, record_parts
 from avlab.engine.request import Request
 from avlab.engine.text import Text
-from avlab.errors import is_ours
+from avlab.lines import Said, say, serve_lines
 from avlab.replay.about import About
 from avlab.replay.trace import SETTINGS
 from avlab.workers.building import build_settings
@@ -79,47 +75,28 @@ def _requests(config: RunConfig, count: int, text: Text) -> Iterator[Request]:
         )
 
 
-def main() -> None:
-    order = json.loads(sys.stdin.readline())
-    try:
-        plugins.load_named()
-        _serve(order)
-        _say({"error": ""})
-    except BrokenPipeError:
-        os._exit(0)
-    except Exception as error:
-        if not is_ours(error):
-            traceback.print_exc()
-        said = str(error) if is_ours(error) else f"The recording failed ({type(error).__name__}: {error})."
-        _say({"error": said})
-
-
-def _serve(order: dict[str, Any]) -> None:
+def _serve(order: Said) -> None:
     config = RunConfig.make(order["config"])
     plan, built, drafter, about = prepare(
         config,
         order["texts"],
         order["draws"],
         Path(order["folder"]),
-        lambda doing, *_: _say({"doing": doing}),
+        lambda doing, *_: say({"doing": doing}),
     )
-    _say({"parts": plan.parts, "texts": len(plan.requests), "about": asdict(about)})
+    say({"parts": plan.parts, "texts": len(plan.requests), "about": asdict(about)})
     for line in sys.stdin:
         before = 0
 
         def recorded(done: int) -> None:
             nonlocal before
-            _say({"recorded": done - before})
+            say({"recorded": done - before})
             before = done
 
         record_parts(plan, built, drafter, [int(line)], recorded)
         recorded(len(plan.requests[int(line) * TEXTS :][:TEXTS]))  # with those that ended at once
-        _say({"next": True})
-
-
-def _say(said: dict[str, Any]) -> None:
-    print(json.dumps(said), flush=True)
+        say({"next": True})
 
 
 if __name__ == "__main__":
-    main()
+    serve_lines(_serve, "The recording")
