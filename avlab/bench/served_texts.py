@@ -136,77 +136,64 @@ def served_by_engine(
     return Texts(np.array(tokens), np.array(steps))
 
 
-def served_in_replay(
-    traces: Sequence[Trace],
-    machine: Machine,
-    costs: CostTable,
-    arm: str,
-    load: int,
-    count: int,
-    limit: int,
-    prefill_tokens: int,
-) -> Texts:
-    """The first `count` texts of traces of the same prompts, cut at `limit` tokens, each trace in the same closed loop,
-    by policies that decide by the same costs; a prompt's texts together."""
-    each = [_replayed(trace, machine, costs, arm, load, count, limit, prefill_tokens) for trace in traces]
-    return Texts(
-        np.sum([found.tokens for found in each], axis=0), np.sum([found.steps for found in each], axis=0)
-    )
+@dataclass(frozen=True, slots=True)
+class ClosedLoop:
+    """A cell of the comparison, in replay: the first `count` texts of a trace, cut at `limit` tokens, `load` requests
+    at a time, under an arm that decides by these costs."""
 
+    machine: Machine
+    costs: CostTable
+    arm: str
+    load: int
+    count: int
+    limit: int
+    prefill_tokens: int
 
-def _replayed(
-    trace: Trace,
-    machine: Machine,
-    costs: CostTable,
-    arm: str,
-    load: int,
-    count: int,
-    limit: int,
-    prefill_tokens: int,
-    order: np.ndarray | None = None,
-) -> Texts:
-    """order: of the first texts; None: as they stand."""
-    server = ReplayServer(trace, machine, Arm.parse(arm), load, costs=costs, prefill_tokens=prefill_tokens)
-    texts = np.arange(trace.texts)
-    if order is not None:
-        texts[: len(order)] = order
-    numbers = itertools.count()
-    found: dict[int, tuple[int, int]] = {}
-    while len(found) < count:
-        while len(server.running) + len(server.queue) < load:
-            number = next(numbers)
-            server.add(number, int(texts[number % trace.texts]), limit=limit)
-        step = server.step()
-        assert step is not None
-        for ended in step.ended:
-            if ended.request.id < count:
-                found[ended.request.id] = ended.request.tokens, ended.request.steps
-    tokens, steps = zip(*(found[number] for number in range(count)), strict=True)
-    return Texts(np.array(tokens), np.array(steps))
+    def of_all(self, traces: Sequence[Trace]) -> Texts:
+        """Traces of the same prompts, each in a loop of its own; a prompt's texts together."""
+        each = [self.served(trace) for trace in traces]
+        return Texts(
+            np.sum([found.tokens for found in each], axis=0), np.sum([found.steps for found in each], axis=0)
+        )
 
+    def served(self, trace: Trace, order: np.ndarray | None = None) -> Texts:
+        """order: of the first texts; None: as they stand."""
+        server = ReplayServer(
+            trace,
+            self.machine,
+            Arm.parse(self.arm),
+            self.load,
+            costs=self.costs,
+            prefill_tokens=self.prefill_tokens,
+        )
+        texts = np.arange(trace.texts)
+        if order is not None:
+            texts[: len(order)] = order
+        numbers = itertools.count()
+        found: dict[int, tuple[int, int]] = {}
+        while len(found) < self.count:
+            while len(server.running) + len(server.queue) < self.load:
+                number = next(numbers)
+                server.add(number, int(texts[number % trace.texts]), limit=self.limit)
+            step = server.step()
+            assert step is not None
+            for ended in step.ended:
+                if ended.request.id < self.count:
+                    found[ended.request.id] = ended.request.tokens, ended.request.steps
+        tokens, steps = zip(*(found[number] for number in range(self.count)), strict=True)
+        return Texts(np.array(tokens), np.array(steps))
 
-def spread_of_learning(
-    trace: Trace,
-    machine: Machine,
-    costs: CostTable,
-    arm: str,
-    load: int,
-    count: int,
-    limit: int,
-    prefill_tokens: int,
-    orders: int = 12,
-) -> float:
-    """Standard deviation of the logarithm of tokens a step over orders of the first `count` texts. A policy that learns
-    learns from other drafts then, so it serves every text otherwise, which intervals by text do not see. 0 of a fixed
-    length."""
-    if not Arm.parse(arm).adaptive:
-        return 0.0
-    draw, found = np.random.default_rng(0), []
-    for _ in range(orders):
-        order = draw.permutation(count)
-        served = _replayed(trace, machine, costs, arm, load, count, limit, prefill_tokens, order)
-        found.append(np.log(served.tokens_per_step))
-    return float(np.std(found, ddof=1))
+    def spread_of_learning(self, trace: Trace, orders: int = 12) -> float:
+        """Standard deviation of the logarithm of tokens a step over orders of the texts. A policy that learns learns
+        from other drafts then, so it serves every text otherwise, which intervals by text do not see. 0 of a fixed
+        length."""
+        if not Arm.parse(self.arm).adaptive:
+            return 0.0
+        draw = np.random.default_rng(0)
+        found = [
+            np.log(self.served(trace, draw.permutation(self.count)).tokens_per_step) for _ in range(orders)
+        ]
+        return float(np.std(found, ddof=1))
 
 
 def difference(replayed: Texts, served: Texts, quantile: float, spread: float = 0.0) -> Difference:

@@ -1,11 +1,13 @@
 """Replay held against the engine: the statistics by text, and steps priced by a machine's table."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from traces import made_up
 
 from avlab.bench.priced_steps import TimedStep, priced, this_machine
-from avlab.bench.served_texts import Texts, difference, pooled, served_in_replay
+from avlab.bench.served_texts import ClosedLoop, Texts, difference, pooled
 from avlab.engine.profile import make_costs
 from avlab.machines import machine
 
@@ -37,13 +39,23 @@ def test_intervals_hold_what_they_promise():
 def test_replay_serves_each_of_the_first_texts_once():
     trace = made_up(texts=12)
     emulated = machine(B300, trace.about.K)
-    found = served_in_replay([trace], emulated, emulated.table(), "fixed:2", 4, 8, 1000, 256)
+    loop = ClosedLoop(emulated, emulated.table(), "fixed:2", 4, 8, 1000, 256)
+    found = loop.served(trace)
     assert found.tokens.tolist() == trace.output_tokens[:8].tolist()
     assert (found.steps <= found.tokens).all() and found.tokens_per_step > 1
-    cut = served_in_replay([trace], emulated, emulated.table(), "fixed:2", 4, 8, 2, 256)
+    cut = replace(loop, limit=2).served(trace)
     assert cut.tokens.max() <= 2
-    twice = served_in_replay([trace, trace], emulated, emulated.table(), "fixed:2", 4, 8, 1000, 256)
-    assert twice.tokens.tolist() == (2 * found.tokens).tolist()
+    assert loop.of_all([trace, trace]).tokens.tolist() == (2 * found.tokens).tolist()
+
+
+def test_what_learning_spreads_is_seen_by_other_orders_of_the_texts():
+    trace = made_up(texts=30)
+    emulated = machine(B300, trace.about.K)
+    loop = ClosedLoop(emulated, emulated.table(), "adaptive", 4, 20, 1000, 256)
+    assert 0 < loop.spread_of_learning(trace, orders=4) < 0.2
+    assert replace(loop, arm="fixed:2").spread_of_learning(trace) == 0.0
+    wide = difference(loop.served(trace), loop.served(trace), 2.6, 0.05)
+    assert wide.ratio == 1.0 and wide.low < 0.9 < 1.1 < wide.high
 
 
 def test_a_machine_prices_the_steps_it_was_made_of():

@@ -6,14 +6,13 @@ from statistics import NormalDist
 
 from avlab.bench.base import Bar, Context, Measure, NotMeasured, Result, Table
 from avlab.bench.served_texts import (
+    ClosedLoop,
     Texts,
     difference,
     pooled,
     prompts_of,
     recorded_again,
     served_by_engine,
-    served_in_replay,
-    spread_of_learning,
 )
 
 ARMS = ("fixed:1", "fixed:3", "fixed:7", "adaptive", "adaptive+depth")
@@ -74,9 +73,9 @@ def measure(context: Context) -> Result:
             kept[name] = [served.tokens.tolist(), served.steps.tolist()]
             path.write_text(json.dumps(kept))
         served = Texts(*map(np.array, kept[name]))
-        replayed = served_in_replay(traces, emulated, table, arm, load, count, TOKENS, prefill)
-        spread = spread_of_learning(trace, emulated, table, arm, load, count, TOKENS, prefill)
-        spreads.append(spread * (1 + 1 / len(traces)) ** 0.5)
+        loop = ClosedLoop(emulated, table, arm, load, count, TOKENS, prefill)
+        replayed = loop.of_all(traces)
+        spreads.append(loop.spread_of_learning(trace) * (1 + 1 / len(traces)) ** 0.5)
         off = difference(replayed, served, quantile, spreads[-1])
         pairs.append((replayed, served))
         apart.append(off)
