@@ -34,6 +34,17 @@ def test_what_is_asked_for_is_begun(monkeypatch, tmp_path):
     monkeypatch.setattr(recording_job, "start", lambda *given: begun.append(given))
     app = AppTest.from_function(page).run()
     app.text_input(key="record-name").set_value("mine")
-    app.number_input(key="record-texts").set_value(20)
+    app.text_input(key="record-texts").set_value("20")
     app.button(key="record-start").click().run()
     assert not app.exception and begun[0][:2] == ("mine", 20)
+
+
+def test_a_number_that_cannot_be_is_said_and_nothing_begins(monkeypatch, tmp_path):
+    monkeypatch.setenv("AVLAB_DATABASE", str(tmp_path / "lab.duckdb"))
+    begun = []
+    monkeypatch.setattr(recording_job, "start", lambda *given: begun.append(given))
+    app = AppTest.from_function(page).run()
+    app.text_input(key="record-name").set_value("mine")
+    app.text_input(key="record-texts").set_value("many")
+    app.button(key="record-start").click().run()
+    assert not app.exception and not begun
