@@ -105,8 +105,15 @@ class Engine(InProcessEngine):
         return self.target.length - self.K
 
     def set_policy(self, arm: Arm) -> None:
-        """Serve under this arm from the next step on. An arm met before goes on with what it had learnt."""
-        self.policy = self.policy_for(arm)
+        """Serve under this arm from the next step on. An arm met before goes on with what it had learnt.
+
+        What another estimator said of the running requests tells it nothing: they begin without earlier estimates.
+        """
+        policy = self.policy_for(arm)
+        if self.sequences and policy is not self.policy:
+            for sequence in self.sequences:
+                sequence.earlier = self._unknown
+        self.policy = policy
 
     def policy_for(self, arm: Arm) -> Policy:
         """The policy of an arm, made where the arm is new.

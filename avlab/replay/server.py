@@ -125,13 +125,19 @@ class ReplayServer:
         self._context = PolicyContext(
             self.K, costs or machine.table(cached), refit_interval, new_request, measured
         )
-        self.set_policy(arm)
+        self.policy = self.policy_for(arm)
 
     # ---- between steps ----------------------------------------------------------------------------------------
 
     def set_policy(self, arm: Arm) -> None:
-        """Serve under this arm from the next step on. An arm met before goes on with what it had learnt."""
-        self.policy = self.policy_for(arm)
+        """Serve under this arm from the next step on. An arm met before goes on with what it had learnt.
+
+        What another estimator said of the running requests tells it nothing: they begin without earlier estimates.
+        """
+        policy = self.policy_for(arm)
+        if len(self.under_way) and policy is not self.policy:
+            self.under_way.earlier[:] = np.nan
+        self.policy = policy
 
     def policy_for(self, arm: Arm) -> Policy:
         """The policy of an arm, made where the arm is new. Raises PolicyError."""

@@ -235,6 +235,20 @@ def test_a_policy_switch_between_steps_changes_no_greedy_output(models, truth, d
     assert len(arms_seen) >= 5
 
 
+def test_another_arms_estimates_are_forgotten_at_a_switch(models):
+    engine = make_engine(models["target"], "block", models["block"], "adaptive", max_num_seqs=6)
+    for request in requests(4):
+        engine.add(request)
+    for _ in range(4):
+        engine.step()
+    known = np.array([s.earlier for s in engine.sequences])
+    assert np.isfinite(known).any()
+    engine.set_policy(Arm.parse("adaptive"))  # the same arm goes on
+    np.testing.assert_array_equal([s.earlier for s in engine.sequences], known)
+    engine.set_policy(Arm.parse("adaptive:raw"))
+    assert np.isnan([s.earlier for s in engine.sequences]).all()
+
+
 @pytest.mark.parametrize("drafter", ["block", "llama"])
 @pytest.mark.parametrize("arm", ["none", "fixed:4", "adaptive"])
 def test_the_token_limit_is_met_exactly(models, drafter, arm):

@@ -124,6 +124,20 @@ def test_a_policy_is_switched_and_keeps_what_it_learnt():
         server.set_policy(Arm.parse("fixed:4"))
 
 
+def test_another_arms_estimates_are_forgotten_at_a_switch():
+    server = server_of(made_up(texts=10), "adaptive")
+    for text in range(4):
+        server.add(text, text)
+    for _ in range(3):
+        server.step()
+    known = server.under_way.earlier.copy()
+    assert np.isfinite(known).any()
+    server.set_policy(Arm.parse("adaptive"))  # the same arm goes on
+    np.testing.assert_array_equal(server.under_way.earlier, known)
+    server.set_policy(Arm.parse("adaptive:raw"))
+    assert np.isnan(server.under_way.earlier).all()
+
+
 def test_what_was_drafted_is_told():
     trace = made_up(texts=10)
     server = server_of(trace, "adaptive")
