@@ -10,12 +10,17 @@ from avlab.speculation.allocation import best_slots, in_order
 from avlab.speculation.budget import survival
 from avlab.speculation.decision import Decision, Offer, running_mean
 from avlab.speculation.estimates import Estimates
+from avlab.speculation.measured_costs import MeasuredCosts
 from avlab.speculation.recent_rows import RecentRows
 from avlab.speculation.stopping import Plan, Prices, plan, prices, stop
 
 ROWS = 128  # recent drafts that a plan looks at, at the least; chosen on the shipped traces, as is the next
 EVERY = 8  # steps that a plan holds while the load stays the same
 FIRST_WAIT, LONGEST_WAIT = 8, 512  # steps without a draft before one is tried all the same; each wait doubles
+PLAIN_EVERY, CLOSE = (
+    32,
+    0.9,
+)  # steps that only draft until one does not, and how near its rate must be; chosen here
 LABELS = 16  # first slots that a try verifies at least, where there are as many; chosen here
 
 
@@ -53,7 +58,7 @@ class StoppingVerification(AdaptiveVerification):
         self.trying = self._tries(prompts=offer.other_tokens > offer.requests)
         if self.trying:
             self.plan, self.planned_for = self._planned(*size, shallowest=1), (0, 0)
-        depth = self.plan.depth
+        depth = 0 if self._leaves_out(*size) else self.plan.depth
         all_of_it = bool((offer.coins[:1] < self.arm.explore).any()) if self.arm.explore else False
         budget = int(np.add.reduce(np.minimum(offer.scheduled, depth)))
         explored = np.full(len(offer.coins), all_of_it)
@@ -76,6 +81,22 @@ class StoppingVerification(AdaptiveVerification):
             return False
         self.waited, self.wait = 0, min(2 * self.wait, LONGEST_WAIT)
         return True
+
+    def _leaves_out(self, requests: int, other_tokens: int) -> bool:
+        """Whether this step does not draft although the plan says so, since what such a step costs is only guessed.
+
+        A machine that has become slower and drafts that have become dearer look alike until a step without drafts is
+        measured. So where it would be nearly as good, one is, from time to time.
+        """
+        assert self.plan is not None
+        costs = self.deciding
+        return (
+            self.plan.depth > 0
+            and other_tokens == requests
+            and isinstance(costs, MeasuredCosts)
+            and self.plan.plain >= CLOSE * self.plan.rate
+            and costs.age(requests) >= PLAIN_EVERY
+        )
 
     def _planned(self, requests: int, other_tokens: int, shallowest: int = 0) -> Plan:
         sets = -(-ROWS // requests)

@@ -21,11 +21,13 @@ import numpy as np
 
 class Plan(NamedTuple):
     """depth: positions to draft. rate: tokens per millisecond that a step is expected to reach. curve: the survivals
-    that this step's drafts are expected to have, best first, [B x depth]."""
+    that this step's drafts are expected to have, best first, [B x depth]. plain: the rate of a step without drafts; 0
+    where it was not looked at."""
 
     depth: int
     rate: float
     curve: np.ndarray
+    plain: float = 0.0
 
 
 def plan(
@@ -75,7 +77,8 @@ def plan(
     else:
         cost = milliseconds(other_tokens)
         chosen = int((gain[:, : cost.shape[1]] - rate * cost).max(axis=1).argmax())
-    return Plan(shallowest + chosen, rate, curves[chosen, : slots[chosen]])
+    plain = 0.0 if shallowest else float(rates[0])
+    return Plan(shallowest + chosen, rate, curves[chosen, : slots[chosen]], plain)
 
 
 def worths(

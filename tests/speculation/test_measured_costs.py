@@ -107,11 +107,34 @@ def test_expected_milliseconds_are_by_the_costs_that_decide():
 
 def test_a_step_that_was_held_up_counts_for_little():
     measured = taught(table(), [(0, 8), (3, 30)])
-    before = measured.verify[30]
+    before, relative = measured.verify[30], measured.verify[30] / measured.verify[8]
     measured.observe(8, 3, 30, 400.0, 4000.0, 500.0)
-    for _ in range(7):
+    for _ in range(15):
         measured.observe(8, 0, 8, 0.0, table().verify[8], 0.0)
     assert measured.verify[30] < 1.05 * before
+    assert measured.verify[30] / measured.verify[8] < 1.05 * relative
+
+
+def test_a_machine_that_is_slow_for_a_while_makes_no_size_look_dear_beside_another():
+    """Only the small size is served meanwhile; the large one was timed at a better moment."""
+    measured = taught(table(), [(0, 8), (3, 30)], other=(0.5, 1.0))
+    relative = measured.verify[30] / measured.verify[8], measured.draft_at(3)[8] / measured.verify[8]
+    for _ in range(200):
+        measured.observe(8, 0, 8, 0.0, 1.3 * table().verify[8], 1.3 * 0.5)
+    assert measured.verify[8] == pytest.approx(1.3 * table().verify[8], rel=0.03)
+    assert measured.verify[30] == pytest.approx(1.3 * table().verify[30], rel=0.06)
+    assert measured.draft_at(3)[8] == pytest.approx(1.3 * (table().draft_at(3)[8] + 1.0), rel=0.06)
+    assert (
+        measured.verify[30] / measured.verify[8],
+        measured.draft_at(3)[8] / measured.verify[8],
+    ) == pytest.approx(relative, rel=0.05)
+
+
+def test_how_long_ago_a_size_was_met():
+    measured = taught(table(), [(0, 8)], steps=30)
+    assert measured.age(8) == measured.age(9) == 0 and measured.age(40) == 30
+    measured.observe(8, 3, 40, 4.0, table().verify[40], 0.0)
+    assert measured.age(40) == 0 and measured.age(8) == 1 and measured.age(10**6) == 31
 
 
 def test_a_choice_by_measured_costs_stops_drafting_where_that_does_not_pay():

@@ -10,7 +10,7 @@ from avlab.bias.exact import Pair, Rule, output_distribution, target_law, total_
 from avlab.policies import stopping
 from avlab.policies.arm import Arm
 from avlab.policies.base import PolicyContext, make_policy
-from avlab.policies.stopping import EVERY, FIRST_WAIT, LABELS, ROWS
+from avlab.policies.stopping import EVERY, FIRST_WAIT, LABELS, PLAIN_EVERY, ROWS
 from avlab.policies.wrappers import Frozen
 from avlab.speculation.allocation import allocate, best_slots, in_order
 from avlab.speculation.budget import choose_depth_and_budget
@@ -18,6 +18,7 @@ from avlab.speculation.costs import CostTable
 from avlab.speculation.decision import Offer
 from avlab.speculation.estimates import Estimates
 from avlab.speculation.features import Features
+from avlab.speculation.measured_costs import MeasuredCosts
 from avlab.speculation.recent_rows import RecentRows
 from avlab.speculation.stopping import Plan, plan, prices, stop
 
@@ -208,6 +209,33 @@ def test_while_nothing_is_drafted_a_draft_is_tried_now_and_then():
             assert admission.admitted.tolist() == [1] * 4
     waits = np.diff(tried)
     assert len(waits) > 1 and (waits[1:] >= 2 * waits[:-1] - 1).all()
+
+
+def steps_without_a_draft(measured, earlier, steps=200):
+    """Of a policy that plans to draft, by measured costs that stay as profiled."""
+    costs = CostTable(np.array([[0.0, 0.5, 1.0]] * 5), 1 + 0.2 * np.arange(20.0))
+    known = MeasuredCosts(costs, 2) if measured else None
+    policy = make_policy(Arm.parse("adaptive:raw+depth+stop"), PolicyContext(2, costs, measured=known))
+    without = []
+    for step in range(steps):
+        given = offer(4, 2, [[earlier] * 2] * 4)
+        decision = policy.decide(given)
+        assert policy.plan.depth
+        if not decision.drafted:
+            without.append(step)
+        if known:
+            tokens = 4 + 4 * decision.drafted
+            known.observe(
+                4, decision.drafted, tokens, costs.draft_at(decision.drafted)[4], costs.verify[tokens], 0
+            )
+    return without
+
+
+def test_where_not_to_draft_is_nearly_as_good_a_step_shows_what_it_costs():
+    close = steps_without_a_draft(True, 0.75)
+    assert 3 <= len(close) <= 200 // PLAIN_EVERY and min(np.diff(close)) > PLAIN_EVERY
+    assert not steps_without_a_draft(True, 0.95)  # drafting is far better
+    assert not steps_without_a_draft(False, 0.75)  # a table is not measured
 
 
 def test_a_plan_that_drafts_again_begins_to_wait_anew():
