@@ -15,19 +15,29 @@ In the hot path a step costs a few small copies on the device, which are never w
 those copies when somebody drains, or when their buffer is full, and stay on the device till then. The overhead on a GPU
 has not been measured.
 
+Without development mode nobody can drain: name a folder in AVLAB_TELEMETRY, and a thread beside the hot path writes the
+record to a file there (`avlab.vllm.telemetry`, which must lie beside this file then).
+
 A fault of what is written here ends the record, and says so; vLLM serves on.
 """
 
 import importlib
 import itertools
+import logging
 import math
+import os
+import sys
+import threading
 import time
 from collections import deque
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 
 ADAPTIVE_MODULE = "vllm.v1.worker.gpu.spec_decode.adaptive_verification"
+WORKER_MODULE = "vllm.v1.worker.worker_base"
+TELEMETRY = "AVLAB_TELEMETRY"  # the variable that names a folder: `avlab.vllm.telemetry`
 BUFFER = 64  # steps whose slots are kept as they are
 MOST_STEPS = 20_000  # whose sums are kept for readers; ten minutes at thirty steps a second
 MOST_REFITS = 2_000
@@ -51,6 +61,7 @@ STEP_FIELDS = (
     "expected_ms",
     "emitting",
     "tokens",
+    "expected_accepted",
 )
 VECTORS = ("scheduled", "admitted", "accepted", "labelled")  # behind them, K numbers each
 REFIT_FIELDS = ("refit", "number", "time", "slope", "intercepts", "counts", "positives")
@@ -69,7 +80,7 @@ NEEDED = {  # attributes that the record reads
 
 
 class Watch:
-    """Mixed into vLLM's worker class: every name begins with avlab_, but the one that vLLM 0.33 calls by itself."""
+    """Mixed into vLLM's worker class: every name begins with avlab_, but the two that vLLM 0.33 calls by itself."""
 
     model_runner: Any  # the worker's own: declared, not set
 
@@ -81,6 +92,8 @@ class Watch:
         """Hook in, once, and say what was found: K, rank, next step's number, and sentences of what was not."""
         if not hasattr(self, "avlab_record"):
             self.avlab_record = Record(self.model_runner, int(getattr(self, "rank", 0)))
+            self.avlab_record.hook()
+            self.avlab_record.publish(self)
         self.avlab_record.hook()
         return self.avlab_record.about() | {"switch": isinstance(self, Switch)}
 
@@ -91,6 +104,11 @@ class Watch:
         """
         self.avlab_begin()
         return self.avlab_record.drain(after, refits_after)
+
+    def destroy_worker_extension(self) -> None:
+        """vLLM 0.33 calls this before a worker ends: what was not written yet is."""
+        if hasattr(self, "avlab_record"):
+            self.avlab_record.close()
 
 
 class Switch(Watch):
@@ -130,7 +148,15 @@ class Record:
         self.sums: dict[str, torch.Tensor] = {}  # calibration, [K, BINS, 5] float64, on the device
         self._hooked: set[str] = set()
         self.failure = ""
+        self.notes: list[str] = []  # what was not found in a step, each said once
         self._own = Own(self)
+        # `_buffering` guards pending steps and their tensors and is never held while anybody waits for the device;
+        # `_settling` guards what readers are given.
+        self._buffering, self._settling = threading.Lock(), threading.RLock()
+        self._stream: Any = None  # of the device, that the hot path runs on
+        self._late = False  # a reader waits for the buffered steps
+        self.totals: Any = None  # sums since the start, where a file is written
+        self._publisher: Any = None
 
     # ---- finding one's way -----------------------------------------------------------------------------------
 
@@ -141,6 +167,24 @@ class Record:
     @property
     def estimator(self):
         return getattr(getattr(self.runner, "speculator", None), "acceptance_estimator", None)
+
+    @property
+    def tables(self):
+        """vLLM's costs by requests and by tokens; None where there are none, or of another shape."""
+        tables = getattr(self.manager, "cost_tables", None)
+        if tables is None:
+            return None
+        if not (
+            isinstance(tables, (tuple, list))
+            and len(tables) == 2
+            and all(getattr(table, "ndim", 0) == 1 for table in tables)
+        ):
+            self.note(
+                "This vLLM's cost tables are not by requests and by tokens alone: costs and a step's expected time "
+                "are not known."
+            )
+            return None
+        return tables
 
     @property
     def warming_up(self) -> bool:
@@ -187,7 +231,15 @@ class Record:
             absent = [each for each in NEEDED[name] if found is not None and not hasattr(found, each)]
             if absent:
                 self.fail(f"This vLLM's {name} has no {', '.join(absent)}: steps cannot be seen.")
-        self.missing += [self.failure] if self.failure else []
+        self.missing += self.notes + ([self.failure] if self.failure else [])
+        if self._publisher is not None and self._publisher.failure:
+            self.missing.append(self._publisher.failure)
+
+    def note(self, sentence: str) -> None:
+        """Say once what is not known of steps; the record goes on."""
+        if sentence not in self.notes:
+            self.notes.append(sentence)
+            self.missing.append(sentence)
 
     def _hook_manager(self, module, kind) -> None:
         for name in ("get_num_tokens", "reallocate_drafts", "set_cost_curves"):
@@ -254,6 +306,43 @@ class Record:
         self.verify = verify
         return self.number
 
+    # ---- a file beside it -------------------------------------------------------------------------------------
+
+    def publish(self, worker) -> None:
+        """Begin to write a file where AVLAB_TELEMETRY names a folder; the first of several workers does."""
+        if not os.environ.get(TELEMETRY) or self.rank != 0:
+            return
+        with self._own:
+            name = __name__.replace("extension", "telemetry")
+            telemetry = _module(name)
+            if telemetry is None:
+                self.note(f"Telemetry is not written: {name}.py must lie beside the extension.")
+            elif not hasattr(self, "K"):
+                self.note("Telemetry is not written: " + " ".join(self.missing))
+            else:
+                self.totals = telemetry.Totals(self.K)
+                self._publisher = telemetry.Publisher(self, os.environ[TELEMETRY], _identity(worker))
+                self._publisher.start()
+        if self._publisher is None:
+            logging.getLogger("vllm.avlab").warning("avlab: %s", (self.notes or [self.failure])[-1])
+
+    def close(self) -> None:
+        """Write what is left."""
+        if self._publisher is not None:
+            self._publisher.close()
+
+    def ready(self) -> bool:
+        """Whether a file can be laid out: K is known, and the costs where there will be any."""
+        speculator = getattr(self.runner, "speculator", None)
+        adaptive = getattr(speculator, "enable_adaptive_verification", False)
+        return hasattr(self, "K") and (self.number > 0 or not adaptive or self.tables is not None)
+
+    def rooms(self) -> tuple[int, int]:
+        """Bytes that calibration and costs may need."""
+        tables = self.tables or ((), ())
+        samples = sum(map(len, self.curves)) + 1024
+        return 2 * (4 + self.K * BINS * 7 * 8), 16 + 8 * (sum(map(len, tables)) + 2 * samples)
+
     # ---- the hot path ----------------------------------------------------------------------------------------
 
     def _execute(self, original, scheduler_output, *args, **named):
@@ -311,8 +400,9 @@ class Record:
         with self._own:
             step["verify"] = self.held
             step["budget"], step["target_tokens"] = int(budget), int(tokens)
-            draft_ms, verify_ms = manager.cost_tables
-            step["expected_ms"] = float(draft_ms[len(drafts)] + verify_ms[tokens])
+            tables = self.tables
+            if tables is not None:
+                step["expected_ms"] = float(tables[0][len(drafts)] + tables[1][tokens])
             step["decide_ms"] += (time.perf_counter() - began) * 1e3
         return tokens
 
@@ -332,15 +422,16 @@ class Record:
     def _observe(self, original, idx_mapping, num_sampled, num_rejected, *args, **named):
         """The outcome is known, on the device: copy what the estimate was made of before the next draft replaces it."""
         if self.step is not None and self.rank == 0:
-            with self._own:
+            with self._own, self._buffering:
                 self._keep(self.step, idx_mapping, num_sampled, num_rejected)
         return original(idx_mapping, num_sampled, num_rejected, *args, **named)
 
     def _keep(self, step: dict, idx_mapping, num_sampled, num_rejected) -> None:
         n = idx_mapping.shape[0]
         if not self.sums:
+            self.hook()  # the estimator and the manager are there by now
             self._allocate()
-        if len(self.pending) == BUFFER:
+        if len(self.pending) == BUFFER or self._late:
             self._fold()
         row = len(self.pending)
         manager, estimator, requests = self.manager, self.estimator, idx_mapping.long()
@@ -357,6 +448,7 @@ class Record:
             "number": self.number,
             "time": time.monotonic(),
             "rows": n,
+            "estimated": manager is not None,
             "observed": self._mark(),
             "before": self.last_mark,
         }
@@ -376,8 +468,9 @@ class Record:
         result = original(*args, **named)
         with self._own:
             if before is not None and estimator._refits != before:
-                self._fold()
-                self._remember(estimator, estimator._refits)
+                with self._buffering:
+                    self._fold()
+                    self._remember(estimator, estimator._refits)
         return result
 
     def _remember(self, estimator, refit: int) -> None:
@@ -412,6 +505,7 @@ class Record:
 
     def _allocate(self) -> None:
         requests, K, device = int(self.runner.max_num_reqs), self.K, self.device
+        self._stream = torch.cuda.current_stream(device) if self.cuda else None
         whole = {"dtype": torch.int32, "device": device}
         self._rows = torch.zeros(BUFFER, **whole)
         self._sampled = torch.zeros(BUFFER, requests, **whole)
@@ -429,7 +523,7 @@ class Record:
 
     def _fold(self) -> None:
         """Make sums of the buffered steps. On the device, and not waited for."""
-        pending, self.pending = self.pending, []
+        pending, self.pending, self._late = self.pending, [], False
         if not pending:
             return
         with torch.inference_mode():
@@ -443,7 +537,9 @@ class Record:
             is_admitted, is_accepted = k < admitted[..., None], k < accepted[..., None]  # [S, B, K]
             labelled = is_admitted & (k <= accepted[..., None])
             vectors = torch.stack([is_admitted.sum(1), is_accepted.sum(1), labelled.sum(1)], 1)  # [S, 3, K]
-            totals = torch.stack([(sampled > 0).sum(1), sampled.sum(1)], 1)  # [S, 2]
+            survival = torch.cumprod(self._estimate[:S, :B].double(), 2)
+            expected = torch.where(is_admitted, survival, 0.0).sum((1, 2))
+            totals = torch.stack([(sampled > 0).sum(1), sampled.sum(1), expected], 1)  # [S, 3]
             assert self.since_refit is not None
             self.since_refit += torch.stack([labelled.sum((0, 1)), is_accepted.sum((0, 1))])
             for source, sums in self.sums.items():
@@ -455,22 +551,47 @@ class Record:
     # ---- readers ---------------------------------------------------------------------------------------------
 
     def drain(self, after: int, refits_after: int) -> dict:
-        """What happened since; waits for the device, once."""
-        self._fold()
-        found = self.about() | {"step_fields": [*STEP_FIELDS, *VECTORS], "refit_fields": list(REFIT_FIELDS)}
-        while self.folded:
-            self._settle(*self.folded.popleft())
-        newer = itertools.takewhile(lambda row: row[0] > after, reversed(self.steps))
-        found["steps"] = [] if after == NO_STEPS else list(newer)[::-1]
-        first = found["steps"][0][0] if found["steps"] else self.number
-        found["dropped"] = 0 if after == NO_STEPS else max(0, first - (after + 1))
-        found["refits_made"] = [_plain_refit(each) for each in self.refits if each[0] > refits_after]
-        found["calibration"] = {name: _cells(sums) for name, sums in self.sums.items() if name}
-        tables = getattr(self.manager, "cost_tables", None)
-        if after < 0 and tables is not None:
-            found["cost_tables"] = [table.tolist() for table in tables]
-            found["cost_curves"] = self.curves
+        """What happened since; waits for the device, once. Of two threads that ask at once the second waits."""
+        with self._settling, self._on_stream():
+            self._fold_for_readers()
+            with self._buffering, torch.inference_mode():
+                copies = {name: sums.clone() for name, sums in self.sums.items() if name}
+                refits = list(self.refits)
+            found = self.about() | {
+                "step_fields": [*STEP_FIELDS, *VECTORS],
+                "refit_fields": list(REFIT_FIELDS),
+            }
+            while self.folded:
+                self._settle(*self.folded.popleft())
+            newer = itertools.takewhile(lambda row: row[0] > after, reversed(self.steps))
+            found["steps"] = [] if after == NO_STEPS else list(newer)[::-1]
+            first = found["steps"][0][0] if found["steps"] else self.number
+            found["dropped"] = 0 if after == NO_STEPS else max(0, first - (after + 1))
+            found["refits_made"] = [_plain_refit(each) for each in refits if each[0] > refits_after]
+            found["calibration"] = {name: _cells(sums) for name, sums in copies.items()}
+            if after < 0:
+                found |= self.costs()
         return found
+
+    def _fold_for_readers(self) -> None:
+        """Sums of the buffered steps. Another thread's question may fall into a step: then the hot path makes them
+        at the next one, and the reader has them the next time.
+        """
+        with self._buffering:
+            if self.step is None:
+                self._fold()
+            else:
+                self._late = True
+
+    def _on_stream(self):
+        return nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
+
+    def costs(self) -> dict:
+        """The cost tables and the curves that they were made of, as far as they are known."""
+        tables = self.tables
+        if tables is None:
+            return {}
+        return {"cost_tables": [table.tolist() for table in tables], "cost_curves": self.curves}
 
     def _settle(self, steps: list[dict], vectors: torch.Tensor, totals: torch.Tensor) -> None:
         """Make rows of numbers of steps, their tensors and their moments."""
@@ -482,14 +603,17 @@ class Record:
             ):  # the host decides within it; a GPU's own time has that only where it waits for it
                 verify_ms = max(0.0, verify_ms - step["decide_ms"])
             step |= {
-                "emitting": total[0],
-                "tokens": total[1],
+                "emitting": int(total[0]),
+                "tokens": int(total[1]),
+                "expected_accepted": total[2] if step["estimated"] else math.nan,
                 "idle_ms": self._between(step["before"], step["begun"]),
                 "verify_ms": verify_ms,
                 "sample_ms": self._between(step.get("verified"), step["observed"]),
                 "draft_ms": self._between(step["observed"], step.get("drafted")),
             }
             self.steps.append([step[name] for name in (*STEP_FIELDS, *VECTORS)])
+            if self.totals is not None:
+                self.totals.add(step)
 
     def _between(self, first, last) -> float:
         """Milliseconds from one moment to another; 0 where one was not met."""
@@ -501,6 +625,19 @@ class Record:
         result = original(manager, draft_curve, verify_curve)
         self.curves = [[[int(n), float(ms)] for n, ms in curve] for curve in (draft_curve, verify_curve)]
         return result
+
+
+def _identity(worker) -> dict:
+    """What a file says of its server: as its own metrics name it."""
+    model, parallel = getattr(worker, "model_config", None), getattr(worker, "parallel_config", None)
+    name = getattr(model, "served_model_name", None) or getattr(model, "model", "")
+    engine = getattr(parallel, "data_parallel_index", getattr(parallel, "data_parallel_rank", 0))
+    version = getattr(_module("vllm"), "__version__", "")
+    return {
+        "model": str(name[0] if isinstance(name, list) else name),
+        "engine": int(engine),
+        "vllm": str(version),
+    }
 
 
 class Own:
@@ -580,3 +717,24 @@ def _plain_refit(each: list) -> list:
         labelled, accepted = each[5].tolist()
         each[3:] = [float(each[3].item()), each[4].tolist(), labelled, accepted]
     return list(each)
+
+
+def _begin_by_itself() -> None:
+    """Hook in when a worker's device is ready, where vLLM does not (0.32). vLLM imports this file before that."""
+    wrapper = getattr(sys.modules.get(WORKER_MODULE), "WorkerWrapperBase", None)
+    original = getattr(wrapper, "init_device", None)
+    if wrapper is None or original is None:
+        return
+
+    def init_device(self, *args, **named):
+        result = original(self, *args, **named)
+        worker = getattr(self, "worker", None)
+        if isinstance(worker, Watch) and not hasattr(worker, "avlab_record"):
+            worker.avlab_begin()
+        return result
+
+    wrapper.init_device = init_device
+
+
+if os.environ.get(TELEMETRY):
+    _begin_by_itself()

@@ -95,4 +95,8 @@ for hold in order["holds"]:
     answer["outputs"].append([list(each.outputs[0].token_ids) for each in done])
     if order["extension"]:
         answer["drains"].append(llm.collective_rpc("avlab_drain", args=(-1,))[0])
+if order["extension"]:
+    llm.collective_rpc(
+        "destroy_worker_extension"
+    )  # as vLLM 0.33 does at the end: the rest of a file is written
 print(json.dumps(answer | {"probes": probes}))

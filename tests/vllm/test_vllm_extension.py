@@ -4,6 +4,8 @@ Model Runner V2, the estimator's Triton kernels and the budget manager run on a 
 (`vllm_interpreted.py`), on a tiny target. Part of `make test-vllm`.
 """
 
+import json
+
 import numpy as np
 import pytest
 from tiny_models import write_llama
@@ -14,6 +16,7 @@ from avlab.speculation.allocation import allocate
 from avlab.speculation.features import log_odds
 from avlab.speculation.labels import labels
 from avlab.speculation.regression import Coefficients, RoundStatistics, refit
+from avlab.vllm.ring import RingFile
 
 pytestmark = [needs_vllm, pytest.mark.vllm, pytest.mark.slow]
 
@@ -203,6 +206,39 @@ def test_hooked_in_late_it_tells_the_rest(models, plain):
     steps = steps_of(second)
     assert 0 <= sum(steps["tokens"]) - REQUESTS * TOKENS <= REQUESTS * K
     assert second["refits_made"][0][0] > 0  # it begins with the coefficients that it found
+
+
+def test_a_file_without_development_mode_has_the_extensions_figures(models, plain, tmp_path):
+    """Nothing is asked of the worker till the end: it begins by itself, and a thread beside the loop writes."""
+    order = ORDER | models | {"extension": "avlab.vllm.extension.Watch", "late": True, "holds": [-1, -1]}
+    answer = ask("vllm_adaptive_loop.py", order, **INTERPRETED, AVLAB_TELEMETRY=str(tmp_path))
+    assert answer["outputs"][0] == plain["outputs"][0]
+    file = RingFile(tmp_path / "engine-0.ring")
+    told, found = answer["drains"][-1], file.drain(-1, -1)
+    assert len(found["steps"]) > 6 * REFIT and found["refits_made"][0][0] == 0 and found["cost_tables"]
+    for name in (
+        "steps",
+        "refits_made",
+        "calibration",
+        "cost_tables",
+        "cost_curves",
+        "next",
+        "dropped",
+        "source",
+    ):
+        assert json.dumps(found[name]) == json.dumps(told[name]), name  # to the last digit; nan is itself
+    steps, state = steps_of(found), file.state()
+    assert state.totals["steps"] == len(answer["probes"]["taught"]) == len(found["steps"])
+    assert (state.engine, state.model) == ("0", models["target"]) and state.vllm.startswith("0.")
+    expected = accepted = 0.0
+    for each, taught_with in zip(answer["probes"]["allocated"], [
+        each for n, each in enumerate(taught(answer)) if sum(steps["scheduled"][n])
+    ], strict=True):  # fmt: skip
+        survival = np.cumprod(each["confidence"], axis=1)
+        expected += survival[np.arange(K) < np.array(each["admitted"])[:, None]].sum()
+        accepted += taught_with[0].sum()
+    assert state.totals["expected_accepted"] == pytest.approx(expected, rel=1e-5)
+    assert state.totals["error_sum"] == pytest.approx(expected - accepted, rel=1e-4, abs=1e-4)
 
 
 def test_without_adaptive_verification_it_says_so(models):
