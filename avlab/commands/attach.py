@@ -28,6 +28,7 @@ def attach(
     engine: Annotated[str | None, _option("engine")] = None,
     interval: Annotated[float, _option("interval")] = 1.0,
     verification: Annotated[str, _option("verification")] = "ask",
+    telemetry: Annotated[str | None, _option("telemetry")] = None,
     key_variable: Annotated[str, _option("key_variable")] = "",
     ca_file: Annotated[str | None, _option("ca_file")] = None,
     timeout: Annotated[float, _option("timeout")] = 5.0,
@@ -46,6 +47,7 @@ def attach(
     """
     given = {
         "url": url, "model": model, "engine": engine, "interval": interval, "verification": verification,
+        "telemetry": telemetry,
         "key_variable": key_variable, "ca_file": ca_file, "timeout": timeout, "patience": patience, "wait": wait,
         "duration": duration_of(duration), "tokens": tokens,
         "requests": requests, "database": database if database is not None else str(default_database()),

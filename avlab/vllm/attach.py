@@ -15,6 +15,7 @@ from avlab.about import code_version
 from avlab.vllm import VllmError
 from avlab.vllm.drained import NO_LENGTH, Drained
 from avlab.vllm.find_extension import Found, Unread, find_extension
+from avlab.vllm.find_ring import find_ring
 from avlab.vllm.intervals import engine_sample, step_of
 from avlab.vllm.metrics import Counters, Engine, MetricsError, Reading, between, fell, read, total
 from avlab.vllm.server import Server, ServerError
@@ -50,6 +51,7 @@ class Watch:
         self.silent_since: float | None = None
         self.paused, self.stop_reason = False, ""
         self.drained: Drained | None = None  # what the worker extension tells, where it is there
+        self.found: Found | None = None  # where it tells that
         self.lost = False  # the server restarted, and its extension is to be found again
         self.held = NO_LENGTH  # by somebody's switch
         self.overwritten = self.unequal = False  # steps were lost, sums by position differ: and that was said
@@ -78,7 +80,7 @@ class Watch:
         unread: list[str] = []  # why the extension tells nothing
         try:
             info = self.server.configuration()
-            found = find_extension(self.server, info, self._first_alone(reading))
+            found = self._find(info, reading)
         except Unread as error:
             unread = error.sentences
         except ServerError as error:
@@ -134,8 +136,17 @@ class Watch:
                 f"Since it restarted the server drafts {found.K} tokens at a time, and this run began with {self.K}: "
                 "begin another."
             )
+        self.found = found
         self.drained = Drained(self.put, time.monotonic() - self.order.clock(), self.K)
         self.drained.begin(found.about, found.record, ARM, self.block, self.order.step)
+
+    def _find(self, info: Mapping[str, Any] | None, reading: Reading) -> Found:
+        """The extension's record: in its file, where that is named. Raises Unread or ServerError."""
+        if self.config.telemetry:
+            return find_ring(
+                self.config.telemetry, self.model, sorted(number for _, number in self._mine(reading))
+            )
+        return find_extension(self.server, info, self._first_alone(reading))
 
     def _first_alone(self, reading: Reading) -> bool:
         """Whether the server's first engine is all that is watched."""
@@ -292,7 +303,7 @@ class Watch:
     def _find_again(self, reading: Reading) -> None:
         """The extension of a server that restarted. Raises ServerError where it may be found the next time."""
         try:
-            found = find_extension(self.server, self.server.configuration(), self._first_alone(reading))
+            found = self._find(self.server.configuration(), reading)
         except (Unread, ServerError) as error:
             if isinstance(error, ServerError) and error.passing:
                 raise
@@ -305,9 +316,9 @@ class Watch:
 
     def _record(self) -> Mapping[str, Any] | None:
         """What the server's worker has recorded since, None without its extension. Raises ServerError."""
-        if self.drained is None:
+        if self.drained is None or self.found is None:
             return None
-        return self.server.call("avlab_drain", self.drained.after, self.drained.refits_after)
+        return self.found.drain(self.drained.after, self.drained.refits_after)
 
     def _silent(self, error: ServerError) -> None:
         """Wait for a server that does not answer, but not for ever. Raises what cannot pass."""

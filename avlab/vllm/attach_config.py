@@ -27,6 +27,9 @@ class AttachConfig(BaseModel):
     verification: Literal["ask", "adaptive", "fixed"] = Field(
         "ask", description="ask the server (development mode only), adaptive, or fixed"
     )
+    telemetry: str | None = Field(
+        None, description="on the server's machine: the folder of its AVLAB_TELEMETRY, or one file there"
+    )
     key_variable: str = Field(
         "", pattern=r"^([A-Za-z_]\w*)?$", description="environment variable that holds the server's key"
     )

@@ -5,7 +5,7 @@ answers in their queues, and whoever asks next takes them for its own (`Multipro
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,8 @@ CLASSES = ("Watch", "Switch")
 
 NOT_IN_DEVELOPMENT_MODE = (
     "The server is not in development mode, so whether it has the worker extension cannot be asked: start it with "
-    f"VLLM_SERVER_DEV_MODE=1 and --worker-extension-cls {NAME}."
+    f"VLLM_SERVER_DEV_MODE=1 and --worker-extension-cls {NAME}. In production start it with AVLAB_TELEMETRY=FOLDER "
+    "instead of that mode, and attach with --telemetry FOLDER on its machine."
 )
 NOT_LOADED = f"The worker extension is not loaded: start the server with --worker-extension-cls {NAME}."
 SEES_NO_STEPS = "The server has the worker extension, which cannot see its steps."
@@ -38,10 +39,13 @@ class Unread(VllmError):
 
 @dataclass(frozen=True)
 class Found:
-    """about: what `avlab_begin` answers, with "offset": its clock less ours. record: what `avlab_drain` begins with."""
+    """about: what `avlab_begin` answers, with "offset": its clock less ours. record: what `avlab_drain` begins with.
+    drain: what happened since, as `avlab_drain` answers; it raises ServerError.
+    """
 
     about: Mapping[str, Any]
     record: Mapping[str, Any]
+    drain: Callable[[int, int], Mapping[str, Any]]
 
     @property
     def K(self) -> int:
@@ -69,7 +73,11 @@ def find_extension(server: Server, info: Mapping[str, Any] | None, first_alone: 
             raise Unread(SEES_NO_STEPS, *about["missing"])
     except (KeyError, TypeError):
         raise ServerError(f"{server.url} has another worker extension of the name {name}.") from None
-    return Found(about, server.call("avlab_drain", NO_STEPS, -1))
+
+    def drain(after: int, refits_after: int) -> Mapping[str, Any]:
+        return server.call("avlab_drain", after, refits_after)
+
+    return Found(about, drain(NO_STEPS, -1), drain)
 
 
 def _extension(info: Mapping[str, Any]) -> str:

@@ -1,6 +1,6 @@
 """What the worker extension records, in a file of fixed size: telemetry of a server that is in production.
 
-    AVLAB_TELEMETRY=/run/avlab vllm serve MODEL ... --worker-extension-cls avlab_extension.Watch
+    AVLAB_TELEMETRY=/run/telemetry vllm serve MODEL ... --worker-extension-cls avlab_extension.Watch
 
 Each engine keeps one file there, engine-0.ring, and a thread of its worker brings it up to date once a second. Nobody
 is waited for: readers take no lock, and a copy that was torn is known by the numbers around it and by its checksum.

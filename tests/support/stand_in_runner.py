@@ -57,6 +57,8 @@ class Worker(Switch):
 
     def __init__(self):
         self.model_runner = Runner()
+        self.model_config = SimpleNamespace(served_model_name="some/model")
+        self.parallel_config = SimpleNamespace(data_parallel_index=0)
 
 
 def load(runner):

@@ -5,11 +5,10 @@ The texts of /metrics are written after the documentation: see `vllm_stand_in.py
 
 import json
 import time
-from dataclasses import dataclass, field
 from itertools import pairwise
-from types import SimpleNamespace
 
 import pytest
+from attach_desk import Desk, watch
 from typer.testing import CliRunner
 from vllm_records import ABOUT, record
 from vllm_stand_in import growing, metrics_text, serving
@@ -39,59 +38,6 @@ def until(condition, seconds=90.0):
     while not condition():
         assert time.monotonic() < end, "it did not happen in time"
         time.sleep(0.02)
-
-
-@dataclass
-class Desk:
-    """An order without a process: its clock and its commands are the test's."""
-
-    config: AttachConfig
-    frames: list = field(default_factory=list)
-    asked: list = field(default_factory=list)
-    now: float = 0.0
-    step: int = 0
-    state: str = "starting"
-    after: object = None  # called at every wait, with the number of waits
-
-    def __post_init__(self):
-        self.waits = 0
-        self.asked_to_stop = SimpleNamespace(is_set=lambda: False)
-        self.outbox = SimpleNamespace(lost="", put=self.frames.append, wait=self.wait, commands=self.commands)
-
-    def clock(self):
-        return self.now
-
-    def progress(self, *_):
-        pass
-
-    def event(self, level, kind, text):
-        self.frames.append(fr.Event(level, kind, text, self.now, self.step))
-
-    def wait(self, seconds):
-        self.now += seconds
-        self.waits += 1
-        if self.after:
-            self.after(self.waits)
-
-    def commands(self):
-        taken, self.asked[:] = list(self.asked), []
-        return taken
-
-    def of(self, kind):
-        return [frame for frame in self.frames if isinstance(frame, kind)]
-
-    def steps(self):
-        return [step for frame in self.of(fr.Steps) for step in frame.steps]
-
-    def said(self, level):
-        return [frame.text for frame in self.of(fr.Event) if frame.level == level]
-
-
-def watch(server, after, **settings):
-    """Watch a stand-in to the end of `duration`, or of what `after` does; the desk."""
-    desk = Desk(AttachConfig.make(url=server.url, **settings), after=after)
-    desk.result = Watch(desk).run()
-    return desk
 
 
 def test_intervals_are_differences_of_what_two_engines_count():
