@@ -33,7 +33,8 @@ class BlockRate:
 
     seconds: from its beginning to its last step. emitting: requests that emitted, summed over steps. tokens_per_s: None
     for a block without time. interactivity: median tokens/s of a request within it. prompt_tokens: computed in it, in
-    prompt_steps of its steps, which took prompt_seconds.
+    prompt_steps of its steps, which took prompt_seconds. surplus: drafts accepted beyond what was expected of
+    these drafts, of mean 0; None where some step does not tell.
     """
 
     run: str
@@ -49,6 +50,15 @@ class BlockRate:
     prompt_tokens: int
     prompt_steps: int
     prompt_seconds: float
+    surplus: float | None = None
+
+    @property
+    def expected(self) -> float:
+        """Output tokens, with as many drafts accepted as these drafts made expected; as served where nobody tells.
+
+        Of the same mean as `tokens` under every policy, with less chance in it.
+        """
+        return self.tokens - (self.surplus or 0.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,7 +87,7 @@ def block_rates(con: duckdb.DuckDBPyConnection, run: str, counted: str = KEPT) -
                 SELECT block, median(tokens / seconds) AS interactivity FROM block_requests
                 WHERE run = $run::UUID AND seconds > 0 GROUP BY block
             ), timed AS (
-                SELECT c.*, s.tokens, s.emitting, s.time AS ended, s.prompt_tokens AS prompted,
+                SELECT c.*, s.tokens, s.emitting, s.time AS ended, s.prompt_tokens AS prompted, s.surplus,
                     greatest(s.time - lag(s.time, 1, c.time) OVER (PARTITION BY block ORDER BY s.step), 0) AS lasted
                 FROM counted AS c JOIN (SELECT * FROM steps WHERE run = $run::UUID) AS s USING (block)
             )
@@ -96,7 +96,8 @@ def block_rates(con: duckdb.DuckDBPyConnection, run: str, counted: str = KEPT) -
                 sum(tokens) / nullif(max(ended) - time, 0) AS tokens_per_s, any_value(interactivity) AS interactivity,
                 coalesce(sum(prompted), 0)::BIGINT AS prompt_tokens,
                 count(*) FILTER (prompted > 0) AS prompt_steps,
-                coalesce(sum(lasted) FILTER (prompted > 0), 0) AS prompt_seconds
+                coalesce(sum(lasted) FILTER (prompted > 0), 0) AS prompt_seconds,
+                CASE WHEN count(surplus) = count(*) THEN sum(surplus) END AS surplus
             FROM timed LEFT JOIN users USING (block)
             GROUP BY block, arm, "round", time ORDER BY block
             """,

@@ -9,7 +9,7 @@ from avlab.errors import cause
 from avlab.store.errors import SchemaError
 from avlab.store.tables import TABLES, create_statements
 
-VERSION = 6
+VERSION = 7
 
 # From each older version, the statements that lead to the next. A step stays here for good, as does a stored
 # file of its version under tests/stored.
@@ -54,6 +54,7 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
         """UPDATE tokens SET detail = regexp_replace(regexp_replace(detail, '"fate"(\\s*):(\\s*)"correction"', """
         """'"fate"\\1:\\2"recovered"', 'g'), '"fates"(\\s*:[^]]*)"correction"', '"fates"\\1"recovered"')""",
     ),
+    6: ("ALTER TABLE steps ADD COLUMN surplus DOUBLE",),
 }
 
 # Columns that a version added, by table.
@@ -61,6 +62,7 @@ ADDED: dict[int, dict[str, tuple[str, ...]]] = {
     2: {"steps": ("explored", "explored_ms")},
     4: {"cost_samples": ("depth",), "cost_tables": ("depth",)},
     6: {"runs": ("features",)},
+    7: {"steps": ("surplus",)},
 }
 
 # Tables that a version gave another shape, as they were before.

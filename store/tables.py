@@ -64,6 +64,7 @@ TABLES: dict[str, dict[str, str]] = {
         "idle_ms": "DOUBLE",
         "explored": "INTEGER",  # these two since version 2; null in older runs
         "explored_ms": "DOUBLE",
+        "surplus": "DOUBLE",  # since version 7; null in older runs, replays, and vLLM's
     },
     "engine_samples": {  # since version 5: an engine of a watched server, between two readings of its counters
         "run": "UUID",

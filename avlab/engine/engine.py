@@ -203,7 +203,7 @@ class Engine(InProcessEngine):
         watch.lap("verify")
 
         # sample: accepted drafts and the target's own token, [N]; a prompt's last row is a request without drafts
-        accepted, own = self._sample(plan, rows, drafts, admitted)
+        accepted, own, report.surplus = self._sample(plan, rows, drafts, admitted)
         last = (
             first + accepted + np.maximum(np.array(plan.prefill) - 1, 0)
         )  # each sequence's last verified row
@@ -275,15 +275,17 @@ class Engine(InProcessEngine):
 
     def _sample(
         self, plan: StepPlan, rows: LogitRows, drafts: Drafts | None, admitted: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Drafts accepted and the target's own token, [N] each; 0 for sequences that emit nothing."""
+    ) -> tuple[np.ndarray, np.ndarray, float]:
+        """Drafts accepted and the target's own token, [N] each, 0 for sequences that emit nothing; and how many more
+        drafts were accepted than these drafts made expected."""
         accepted, own = np.zeros((2, len(plan.sequences)), dtype=np.int64)
+        surplus = 0.0
         who = plan.emitting
         if len(who):
             draft_row = np.zeros(len(plan.sequences), dtype=np.int64)
             draft_row[plan.ready] = np.arange(len(plan.ready))
             seeds, counters = plan.seeds[who], plan.counters[who]
-            kept, token = speculative_sample(
+            sampled = speculative_sample(
                 rows,
                 drafts,
                 self._tensor(draft_row[who]),
@@ -292,8 +294,9 @@ class Engine(InProcessEngine):
                 self._tensor(self.uniforms(seeds, noise.ACCEPT, counters, max(self.K, 1))),
                 self._tensor(self.uniforms(seeds, noise.TOKEN, counters, 1)[:, 0]),
             )
-            accepted[who], own[who] = kept.cpu().numpy(), token.cpu().numpy()
-        return accepted, own
+            accepted[who], own[who] = sampled.accepted.cpu().numpy(), sampled.token.cpu().numpy()
+            surplus = float(accepted.sum()) - float(sampled.expected.sum())
+        return accepted, own, surplus
 
     def _extend(self, report: StepReport, plan: StepPlan, accepted, own, drawn) -> np.ndarray:
         """Append what was emitted, stop at end-of-text; returns from which position on slots have no label, [N]."""

@@ -45,6 +45,8 @@ class Slots:
 class StepReport:
     """Everything one step did. Milliseconds by phase; vectors by position have K entries.
 
+    surplus: drafts accepted beyond what the acceptance probabilities of these drafts, min(1, p/q), make expected, as
+    they were before an end of text cut any off; its mean is 0 whatever the policy. nan where the engine does not tell.
     counted: whether it is a step of the block under way; an engine that works by itself may tell of one before it.
     """
 
@@ -57,6 +59,7 @@ class StepReport:
     target_tokens: int = 0
     drafted: int = 0
     tokens: int = 0
+    surplus: float = float("nan")
     admission: Admission | None = None
     slots: Slots | None = None
     emitted: list[tuple[Request, list[int]]] = field(default_factory=list)

@@ -7,7 +7,7 @@ plain (temperature only; one normaliser a row, and a distribution only for the r
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -79,6 +79,18 @@ class LogitRows:
         return TargetProbs(self._logits, parameters)
 
 
+class Sampled(NamedTuple):
+    """Of each of B requests, [B]: how many drafts were accepted, and the target's own token behind them.
+
+    expected: how many were to be expected of these drafts, the sum over positions of the products of min(1, p/q): the
+    mean of `accepted` over the coins, whatever the drafts.
+    """
+
+    accepted: Tensor
+    token: Tensor
+    expected: Tensor
+
+
 def speculative_sample(
     rows: LogitRows,
     drafts: Drafts | None,
@@ -87,12 +99,12 @@ def speculative_sample(
     parameters: SamplingParameters,
     accept_uniforms: Tensor,
     token_uniforms: Tensor,
-) -> tuple[Tensor, Tensor]:
+) -> Sampled:
     """Accept drafts with min(1, p/q); then draw a recovered token from (p - q)+, or a bonus token from p.
 
     rows: N, admitted[i] + 1 consecutive ones for each of B requests; row k of one follows k of its drafts.
     draft_row: [B] which of the drafts' rows is a request's (not read where nothing was admitted).
-    accept_uniforms: [B, K]; token_uniforms: [B] -> (accepted [B], the target's own token [B]).
+    accept_uniforms: [B, K]; token_uniforms: [B].
     """
     B, device = len(admitted), admitted.device
     first = torch.cumsum(admitted + 1, 0) - (admitted + 1)  # [B] each request's first row
@@ -100,7 +112,8 @@ def speculative_sample(
     probs = rows.probs(parameters.take(owner))
     token = torch.empty_like(admitted)
     if drafts is None or int(admitted.max()) == 0:
-        return torch.zeros_like(admitted), probs.draw(first, token_uniforms)
+        none = torch.zeros_like(admitted)
+        return Sampled(none, probs.draw(first, token_uniforms), none.to(torch.float32))
 
     k = torch.arange(len(owner), device=device) - first[owner]  # [N] position a row judges
     judged = (k < admitted[owner]).nonzero().squeeze(1)  # rows that judge a draft
@@ -108,11 +121,13 @@ def speculative_sample(
     drafted = drafts.tokens[draft_row[request], position]
     p = probs.probability(judged, drafted)
     q = drafts.probability(draft_row[request], position, drafted)
-    # u < p/q, written without a division; a draft that q cannot have made counts as certain
-    kept = accept_uniforms[request, position] * q.clamp_min(1e-38) < p
-    grid = torch.zeros(B, drafts.tokens.shape[1], dtype=torch.bool, device=device)
-    grid[request, position] = kept
-    accepted = grid.long().cumprod(1).sum(1)
+    # a draft that q cannot have made counts as certain
+    q = q.clamp_min(1e-38)
+    grid = torch.zeros(2, B, drafts.tokens.shape[1], dtype=torch.float32, device=device)
+    grid[0, request, position] = (accept_uniforms[request, position] * q < p).float()  # u < p/q
+    grid[1, request, position] = (p / q).clamp_max(1.0).float()
+    accepted, expected = grid.cumprod(2).sum(2)
+    accepted = accepted.long()
 
     last = first + accepted
     bonus, rejected = where_true(accepted == admitted), where_true(accepted < admitted)
@@ -121,7 +136,7 @@ def speculative_sample(
     if len(rejected):
         refused = draft_row[rejected], accepted[rejected]
         token[rejected] = probs.recover(last[rejected], drafts, *refused, token_uniforms[rejected])
-    return accepted, token
+    return Sampled(accepted, token, expected)
 
 
 class TargetProbs:

@@ -45,7 +45,13 @@ def analyse(con: duckdb.DuckDBPyConnection, run: str, slo: Objective | None = No
     costs = control_variate.fitted(blocks) if plan.design == "switchback" else control_variate.UNKNOWN
     by = control_variate.fitted_by_round(blocks) if costs.price else {}
     rates = _rates(
-        plan.arms, *_by_round(blocks, plan.arms, kept, lambda b: by.get(b.round, costs).adjusted_seconds(b))
+        plan.arms,
+        *_by_round(
+            blocks,
+            plan.arms,
+            kept,
+            lambda block: (block.expected, by.get(block.round, costs).adjusted_seconds(block)),
+        ),
     )
     users, ledger = queries.user_times(con, run), _ledgers(con, run, blocks, costs)
     pace = _seconds_a_round(rounds)
@@ -67,11 +73,15 @@ def analyse(con: duckdb.DuckDBPyConnection, run: str, slo: Objective | None = No
         ],
         arms=arms,
         adaptive=against_fixed(rates, plan.arms, plan.baseline, pace),
-        best_fixed=best_fixed(plan.arms, *_by_round(blocks, plan.arms, kept, costs.adjusted_seconds)),
+        best_fixed=best_fixed(
+            plan.arms,
+            *_by_round(blocks, plan.arms, kept, lambda block: (block.tokens, costs.adjusted_seconds(block))),
+        ),
         slo=best_within(arms, slo) if slo else None,
         verdicts=[],
         why=[],
         emulated=description["emulated"],
+        expected=any(block.surplus for block in blocks),
     )
     why = [
         replace(reason, text=emulated(reason.text, answer.emulated))
@@ -132,10 +142,13 @@ def end_of(log_ratio: float) -> float | None:
 
 
 def _by_round(
-    blocks: list[BlockRate], arms: list[str], kept: list[int], seconds: Callable[[BlockRate], float]
+    blocks: list[BlockRate],
+    arms: list[str],
+    kept: list[int],
+    counted: Callable[[BlockRate], tuple[float, float]],
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Tokens of the counted blocks, and what `seconds` says of each, by arm and kept round, [A, T] each."""
-    found = {(block.arm, block.round): (block.tokens, seconds(block)) for block in blocks}
+    """Tokens and seconds that `counted` says of the counted blocks, by arm and kept round, [A, T] each."""
+    found = {(block.arm, block.round): counted(block) for block in blocks}
     whole = [number for number in kept if all((arm, number) in found for arm in arms)]
     values = np.array([[found[arm, number] for number in whole] for arm in arms], dtype=np.float64)
     values = values.reshape(len(arms), len(whole), 2)

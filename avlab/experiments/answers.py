@@ -179,6 +179,7 @@ class ABAnswer:
     rounds: kept ones. seconds_a_round: the median, wash-outs included; None before two are over. results: a comparison
     for each arm but the baseline. best_fixed: None while there are too few rounds or lengths. slo: where a limit was
     asked for. verdicts: sentences, most important first. why: for each adaptive arm that another has beaten.
+    expected: whether as many drafts count as accepted as were to be expected of them.
     """
 
     run_id: str
@@ -198,6 +199,7 @@ class ABAnswer:
     verdicts: list[str]
     why: list[Reason]
     emulated: str = ""  # what of the run is, in words
+    expected: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,12 @@
-"""Prompt tokens as a control variate: less chance in the throughput of a block, and in the ratio of two arms.
+"""Control variates: less chance in the throughput of a block, and in the ratio of two arms.
+
+*Accepted drafts.* How many drafts are accepted is chance even when the drafts are known: their number has the mean that
+the acceptance probabilities say, sum over positions of the products of min(1, p/q), and what it differs by has the mean
+0 given everything before, under every policy. So a block's tokens are counted without that difference, where the engine
+tells it (`BlockRate.expected`): nothing is fitted, so the tests of `statistics` hold as before, looks after every round
+included.
+
+*Prompts.*
 
 A prompt is computed when a request happens to end, whichever arm is in force: its time is chance for the arm, and in a
 block of a second it is most of the chance there is. What is not chance is how many prompt tokens requests bring for
@@ -51,7 +59,7 @@ class PromptCosts:
         """A block's seconds with the traffic's mean of prompts in place of its own; 0 for a block without time."""
         if not block.seconds:
             return 0.0
-        return block.seconds - self.own_seconds(block) + self.seconds_a_token * block.tokens
+        return block.seconds - self.own_seconds(block) + self.seconds_a_token * block.expected
 
 
 UNKNOWN = PromptCosts()
@@ -66,7 +74,7 @@ class _Sums:
     def add(self, block: BlockRate) -> None:
         """The price comes from blocks with steps of both kinds: what those with a prompt took more than the others."""
         self.prompt_tokens += block.prompt_tokens
-        self.tokens += block.tokens
+        self.tokens += block.expected
         plain_steps = block.steps - block.prompt_steps
         if plain_steps and block.prompt_tokens:
             plain = (block.seconds - block.prompt_seconds) / plain_steps
@@ -102,13 +110,14 @@ def _round(block: BlockRate) -> int:
 
 
 def adjusted(blocks: Iterable[BlockRate]) -> list[BlockRate]:
-    """The blocks with tokens_per_s as it would be with the mean of prompts over all of them. What one user got is left
+    """The blocks with tokens_per_s as it would be with the mean of prompts over all of them, and with the drafts
+    accepted that were to be expected. What one user got is left
     as it was: a request's time begins behind its own prompt, and holds those of others.
     """
     blocks = list(blocks)
     costs = fitted(blocks)
     return [
-        replace(block, tokens_per_s=block.tokens_per_s and block.tokens / costs.adjusted_seconds(block))
+        replace(block, tokens_per_s=block.tokens_per_s and block.expected / costs.adjusted_seconds(block))
         for block in blocks
     ]
 

@@ -40,6 +40,10 @@ ADJUSTED = (
     "time of the traffic, not that of the prompts which happened to fall into it. In a ratio the average is over the "
     "rounds so far. Times of users are as served."
 )
+EXPECTED = (
+    "A ratio counts as many drafts as accepted as their acceptance probabilities make expected, which has the same "
+    "mean and less chance in it."
+)
 ENDED_EARLY = {"cut short": "cut short", "failed": "cut short", "stopped": "stopped"}  # states of a run
 
 
@@ -158,8 +162,8 @@ def _beyond_baseline(row: AgainstFixed, plan: Experiment) -> list[Standing]:
 
 
 def adjustment(answer: ABAnswer) -> str:
-    """How throughput is adjusted for prompts; nothing where it is not."""
-    return ADJUSTED if answer.prompts.evened else ""
+    """By which control variates chance is taken out of throughput; nothing where by none."""
+    return " ".join([ADJUSTED] * answer.prompts.evened + [EXPECTED] * answer.expected)
 
 
 def ratios_explained(answer: ABAnswer) -> str:

@@ -92,6 +92,8 @@ class Step(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     explored: int = 0  # drafts admitted by exploration, beyond the ranking
     # what they, and drafting deeper for them, cost, by the costs that the policy decides by
     explored_ms: float = 0.0
+    # drafts accepted beyond what min(1, p/q) of these drafts made expected, of mean 0; nan where nobody tells
+    surplus: float = NAN
 
 
 class Steps(Message, frozen=True, tag=snake):

@@ -102,4 +102,5 @@ def _row(
         idle_ms=kept.idle_ms,
         explored=int(admission.explored) if admission else 0,
         explored_ms=float(admission.explored_ms) if admission else 0.0,
+        surplus=report.surplus,
     )

@@ -57,7 +57,7 @@ class Case:
             vocabulary=known,
             features=NOTHING,
         )
-        accepted, token = speculative_sample(
+        found = speculative_sample(
             LogitRows(
                 torch.tensor(
                     np.concatenate([row[: n + 1] for row, n in zip(self.logits, self.admitted, strict=True)])
@@ -70,7 +70,7 @@ class Case:
             torch.tensor(self.accept),
             torch.tensor(self.token),
         )
-        return accepted.numpy(), token.numpy()
+        return [each.numpy() for each in found]
 
     def full_q(self):
         q = np.zeros((*self.q.shape[:2], self.V))
@@ -82,11 +82,19 @@ class Case:
             self.p, self.full_q(), self.ids[self.column], self.admitted, self.accept, self.token
         )
 
+    def chances(self):
+        """min(1, p/q) of each drafted token, [B, K]."""
+        ratio = sampling.acceptance_probability(self.p[:, : self.K], self.full_q())
+        return np.take_along_axis(ratio, self.ids[self.column][..., None], 2)[..., 0]
+
+    def expected(self):
+        """How many drafts of each request are accepted on average over the coins, [B]."""
+        verified = np.arange(self.column.shape[1]) < self.admitted[:, None]
+        return (self.chances() * verified).cumprod(1).sum(1)
+
     def close_calls(self):
         """Requests with an acceptance or a cut too near its boundary for float32 to say which side, [B] bool."""
-        drafts = self.ids[self.column]
-        ratio = sampling.acceptance_probability(self.p[:, : self.K], self.full_q())
-        ratio = np.take_along_axis(ratio, drafts[..., None], 2)[..., 0]
+        ratio = self.chances()
         calls = (np.abs(ratio - self.accept) < NEAR).any(1)
         ranked = np.sort(
             sampling.target_distribution(self.logits, self.temperature[:, None], self.top_k[:, None])
@@ -123,10 +131,11 @@ def test_fused_sampler_does_what_the_plain_one_does(name, ties, Q, certain):
     compared = 0
     for seed in range(4):
         case = Case(seed, V=40, Q=Q, ties=ties, certain=certain, choices=CASES[name])
-        accepted, token = case.ours()
+        accepted, token, mean = case.ours()
         expected = case.reference()
         sure = ~case.close_calls()
         np.testing.assert_array_equal(accepted[sure], expected.accepted[sure])
+        np.testing.assert_allclose(mean[sure], case.expected()[sure], rtol=1e-3, atol=1e-3)
         law = case.law_of_token(accepted)[sure]
         chance = law[np.arange(len(law)), token[sure]]
         assert (chance > 0).all()  # whatever was drawn can be drawn
@@ -141,7 +150,7 @@ def test_fused_sampler_does_what_the_plain_one_does(name, ties, Q, certain):
 def test_without_drafts_a_token_comes_from_the_target():
     case = Case(0, V=40, Q=40, choices=CASES["mixed"])
     case.admitted[:] = 0
-    accepted, token = speculative_sample(
+    accepted, token, _ = speculative_sample(
         LogitRows(torch.tensor(case.logits[:, 0])),
         None,
         torch.zeros(60, dtype=torch.long),
@@ -202,7 +211,7 @@ def test_top_p_is_a_share_of_what_top_k_left():
 def test_greedy_takes_the_first_of_equals():
     logits = torch.zeros(3, 50000)
     logits[0, [17, 40000]], logits[1, [3, 4, 5]] = 2.0, 1.0
-    _, token = speculative_sample(
+    _, token, _ = speculative_sample(
         LogitRows(logits),
         None,
         torch.zeros(3, dtype=torch.long),
@@ -222,7 +231,7 @@ def test_a_rejection_by_rounding_alone_draws_from_the_target(cut):
     q = torch.zeros(1, 1, 9)
     q[0, 0, 4] = 1.0
     drafts = Drafts(torch.tensor([[4]]), q, None, NOTHING)
-    accepted, token = speculative_sample(
+    accepted, token, _ = speculative_sample(
         LogitRows(logits),
         drafts,
         torch.tensor([0]),
@@ -292,7 +301,7 @@ def test_first_token_of_a_draft_is_distributed_as_the_target_says(name, Q):
         DraftVocabulary(torch.tensor(ids), V) if Q < V else None,
         NOTHING,
     )
-    accepted, token = speculative_sample(
+    accepted, token, _ = speculative_sample(
         LogitRows(torch.tensor(target).repeat(N, 1)),
         drafts,
         torch.arange(N),

@@ -398,3 +398,15 @@ def test_the_longest_prompt_that_fits_is_served(models):
     engine = make_engine(models["target"], "block", models["block"], "fixed:4")
     finished, _ = serve(engine, [Request(0, [1] * (engine.room - 1), 10)])
     assert len(outputs(finished)[0]) == 1
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_the_surplus_of_accepted_drafts_has_the_mean_zero(models, temperature):
+    engine = make_engine(models["target"], "block", models["block"], "fixed:4", max_num_seqs=6)
+    asked = [Request(i, [i % 9 + 1, 2, 3], 40, temperature=temperature, seed=i) for i in range(60)]
+    reports = serve(engine, asked)[1]
+    surplus = np.array([report.surplus for report in reports])
+    if temperature:
+        assert surplus.std() > 0.3 and abs(surplus.mean()) < 4 * surplus.std() / len(surplus) ** 0.5
+    else:
+        np.testing.assert_allclose(surplus, 0.0, atol=1e-4)  # no coin decides

@@ -211,6 +211,49 @@ def test_isolated_blocks_are_left_as_they_were_served(tmp_path):
     assert ADJUSTED not in ratios_explained(told)
 
 
+def drafted_blocks(seed, chances=(0.6, 0.6), rounds=60, steps=24, requests=8, K=3, tells=True):
+    """Blocks of a second whose drafts are accepted by coins; each text has a chance of its own around the arm's."""
+    rng, blocks = np.random.default_rng(seed), []
+    for number in range(rounds):
+        for arm, chance in zip("ab", chances, strict=True):
+            odds = np.log(chance / (1 - chance)) + rng.normal(0, 1, (steps, requests, K))
+            p = 1 / (1 + np.exp(-odds))
+            accepted = (rng.random(p.shape) < p).cumprod(-1).sum()
+            tokens = steps * requests + int(accepted)
+            seconds = steps * 0.04 * float(np.exp(rng.normal(0, 0.005)))
+            blocks.append(
+                BlockRate(
+                    run="", block=len(blocks), arm=arm, round=number, tokens=tokens, seconds=seconds, steps=steps,
+                    emitting=steps * requests, tokens_per_s=tokens / seconds, interactivity=40.0, prompt_tokens=0,
+                    prompt_steps=0, prompt_seconds=0.0,
+                    surplus=float(accepted - p.cumprod(-1).sum()) if tells else None,
+                )
+            )  # fmt: skip
+    return blocks
+
+
+def ratios_of(blocks, of):
+    rate = {(b.arm, b.round): of(b) / b.seconds for b in blocks}
+    return np.array([np.log(rate["a", n] / rate["b", n]) for n in range(1 + max(b.round for b in blocks))])
+
+
+def test_expected_drafts_have_the_mean_of_accepted_ones_and_less_chance():
+    blocks = drafted_blocks(0, (0.7, 0.6), rounds=500)
+    raw, expected = (ratios_of(blocks, of) for of in (lambda b: b.tokens, lambda b: b.expected))
+    assert expected.mean() == pytest.approx(raw.mean(), abs=3 * raw.std() / np.sqrt(len(raw)))
+    assert expected.std() < 0.75 * raw.std()
+    silent = drafted_blocks(0, rounds=3, tells=False)
+    assert [b.expected for b in silent] == [b.tokens for b in silent]
+
+
+def test_equal_arms_by_expected_drafts_are_declared_different_in_one_of_twenty_at_most():
+    declared = [
+        statistics.declared_at(ratios_of(drafted_blocks(100 + seed, rounds=40), lambda b: b.expected)) > 0
+        for seed in range(300)
+    ]
+    assert np.mean(declared) <= 0.05
+
+
 def test_only_throughput_is_adjusted_between_repeats():
     blocks = blocks_of(6, rounds=50)
     even = control_variate.adjusted(blocks)

@@ -1,5 +1,6 @@
 """An engine without a model, with the real policies: drafts are coins, and a step takes no time."""
 
+import math
 from collections import deque
 from types import SimpleNamespace
 
@@ -83,7 +84,7 @@ class StandInEngine(InProcessEngine):
         accepted = np.cumprod(kept, axis=1).sum(1)
         learnt = labels(accepted, admission.admitted, K)
         report = SimpleNamespace(
-            step=self.step_number, running=B, waiting=self.waiting, emitting=B, prompt_tokens=0,
+            step=self.step_number, running=B, waiting=self.waiting, emitting=B, prompt_tokens=0, surplus=math.nan,
             target_tokens=B + int(admission.admitted.sum()), drafted=depth, tokens=int(accepted.sum()) + B,
             admission=admission, slots=None, finished=[], refit=None, emitted=[], counted=True,
             ms={"draft": 1.0, "verify": 8.0, "sample": 0.5, "decide": 0.25},

@@ -64,6 +64,7 @@ def step(number: int, block: int = 0, **changes) -> fr.Step:
         "idle_ms": 8.0,
         "explored": 2,
         "explored_ms": 1.5,
+        "surplus": 0.25,
     }
     return fr.Step(**(fields | changes))
 
