@@ -4,7 +4,6 @@ Names as documented for 0.8 to 0.33 (docs.vllm.ai, "Production Metrics"), and as
 `vllm/v1/spec_decode/metrics.py` of 0.33.0 make them.
 """
 
-import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, fields
 
@@ -41,11 +40,23 @@ NAMES = {name for table in (COUNTERS, GAUGES) for names in table.values() for na
 FROM_RAY = {
     f"ray_{name.replace(':', '_')}": name for name in NAMES | {BY_POSITION}
 }  # as Ray Serve's LLMs tell them
+READ = NAMES | FROM_RAY.keys() | {BY_POSITION, STARTED}
 SOURCES = (  # labels that name another server: of replicas behind one address, or of a federation's copies
     "instance", "pod", "namespace", "node", "cluster", "deployment", "replica", "ReplicaId", "WorkerId", "NodeAddress",
 )  # fmt: skip
+SPLITS = frozenset({"finished_reason", "position", "le"})  # what vLLM itself splits an engine's numbers by
+NOT_A_SOURCE = SPLITS | {
+    "model_name",
+    "engine",
+    "SessionName",
+    "Version",
+    "Component",
+}  # Ray's are of its session
 LONGEST_LINE = 4096  # characters; the parser's time grows with the square of a line's labels
+LONGEST_SOURCE = 200  # characters of the labels that tell engines of one number apart
 MOST_POSITIONS = 1024  # draft positions of one engine
+MOST_ENGINES = 512  # of one text: their sums stay whole numbers of 64 bits
+MOST_SAMPLES = 100_000  # of vLLM's own, of one text: seconds of reading
 LARGEST = 2.0**53  # of a count: whole numbers are exact up to here
 
 
@@ -121,18 +132,28 @@ def samples(text: str, names: Collection[str] | None = None) -> Iterator[tuple[s
 
 
 def read(text: str) -> Reading:
-    """A reading from /metrics. Raises MetricsError where it has no counters of vLLM."""
+    """A reading from /metrics. Raises MetricsError where it has no counters of vLLM, or too many to be a server's."""
     values: dict[Engine, dict[str, float]] = {}
     positions: dict[Engine, dict[int, float]] = {}
     started: set[float] = set()
-    for told, labels, value in samples(text, NAMES | FROM_RAY.keys() | {BY_POSITION, STARTED}):
+    seen: set[tuple[str, frozenset[tuple[str, str]]]] = set()
+    for number, (told, labels, value) in enumerate(samples(text, READ)):
+        if number >= MOST_SAMPLES or len(values) > MOST_ENGINES:
+            raise MetricsError(
+                f"/metrics has more than {MOST_ENGINES} engines or {MOST_SAMPLES:,} samples of vLLM: give the address "
+                "of one server, not of a whole federation."
+            )
         name = FROM_RAY.get(told, told)
-        if math.isnan(value) or abs(value) > LARGEST:
+        if not 0 <= value <= LARGEST:
             continue
         if name == STARTED:
             started.add(value)
         if "model_name" not in labels:
             continue
+        same = (name, frozenset(labels.items()))
+        if same in seen:  # the same sample once more: a copy, and no part of a sum
+            continue
+        seen.add(same)
         engine = (labels["model_name"], _engine(labels))
         if name == BY_POSITION:
             position = _position(labels)
@@ -153,7 +174,10 @@ def read(text: str) -> Reading:
 
 
 def fell(before: Reading, after: Reading) -> bool:
-    """Whether the server restarted between two readings: a counter is lower than it was, or its process is another."""
+    """Whether the server restarted between two readings: a counter is lower than it was, or its process is another.
+
+    A counter that either of them does not tell says nothing.
+    """
     if before.started is not None and after.started is not None and abs(after.started - before.started) > 1:
         return True
     return any(
@@ -161,16 +185,21 @@ def fell(before: Reading, after: Reading) -> bool:
         for engine, now in after.engines.items()
         if engine in before.engines
         for name in COUNTERS
+        if name not in now.missing | before.engines[engine].missing
     )
 
 
 def between(before: Counters, after: Counters) -> Counters:
-    """What happened between two readings of one engine; gauges as they are now."""
-    values = {name: max(getattr(after, name) - getattr(before, name), 0.0) for name in COUNTERS}
+    """What happened between two readings of one engine; gauges as they are now. Missing: what either does not tell."""
+    missing = before.missing | after.missing
+    values = {
+        name: 0.0 if name in missing else max(getattr(after, name) - getattr(before, name), 0.0)
+        for name in COUNTERS
+    }
     old = before.accepted_by_position + (0.0,) * len(after.accepted_by_position)
     by_position = tuple(max(b - a, 0.0) for a, b in zip(old, after.accepted_by_position, strict=False))
     gauges = {name: getattr(after, name) for name in GAUGES}
-    return Counters(**values, **gauges, accepted_by_position=by_position, missing=after.missing)
+    return Counters(**values, **gauges, accepted_by_position=by_position, missing=missing)
 
 
 def total(parts: list[Counters]) -> Counters:
@@ -204,9 +233,13 @@ def _counters(mine: Mapping[str, float], positions: Mapping[int, float]) -> Coun
 
 
 def _engine(labels: Labels) -> str:
-    """An engine's number, and where it is, if the labels say so: shares of two servers are no sum."""
+    """An engine's number, and where it is, if the labels say so: shares of two servers are no sum.
+
+    Every label that vLLM does not split by tells engines apart; those that name servers stand first.
+    """
     number = labels.get("engine", "0")
-    source = "/".join(labels[name] for name in SOURCES if labels.get(name))
+    others = sorted(labels.keys() - NOT_A_SOURCE - set(SOURCES))
+    source = "/".join(labels[name] for name in (*SOURCES, *others) if labels.get(name))[:LONGEST_SOURCE]
     return f"{number} at {source}" if source else number
 
 

@@ -12,11 +12,12 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from http.client import HTTPException
+from http.client import HTTPException, IncompleteRead, RemoteDisconnected
 from typing import Any
 from urllib.parse import urlsplit
 
 from avlab.vllm import VllmError
+from avlab.vllm.deadline import Deadline, HTTPHandler, HTTPSHandler
 
 LOCAL = ("localhost", "127.0.0.1", "::1")
 MOST_BYTES = 64 << 20  # of an answer
@@ -73,18 +74,25 @@ class Server:
         """What a path answers, to a JSON body where there is one. Raises ServerError."""
         headers = self._headers() | ({} if body is None else {"Content-Type": "application/json"})
         request = urllib.request.Request(self.url + path, data=body, headers=headers)
-        try:
-            with self._opener().open(request, timeout=self.timeout) as answer:
-                data = answer.read(MOST_BYTES + 1)
-        except urllib.error.HTTPError as error:
-            with error:
-                raise self._refused(path, error.code, error.headers.get("Location", "")) from None
-        except (OSError, HTTPException) as error:
-            raise self._unreachable(error) from None
+        with Deadline(self.timeout) as deadline:
+            try:
+                with self._opener(deadline).open(request, timeout=self.timeout) as answer:
+                    data = answer.read(MOST_BYTES + 1)
+                    if (
+                        answer.length and len(data) <= MOST_BYTES
+                    ):  # half a text would look as if engines had left
+                        raise IncompleteRead(data, answer.length)
+            except urllib.error.HTTPError as error:
+                with error:
+                    raise self._refused(path, error.code, error.headers.get("Location", "")) from None
+            except (OSError, HTTPException, ValueError) as error:
+                raise self._unreachable(TimeoutError() if deadline.passed else error) from None
         if len(data) > MOST_BYTES:
             raise ServerError(
                 f"{self.url}{path} answers with more than {MOST_BYTES >> 20} MB: another program?"
             )
+        if deadline.passed:  # a body without a length that was cut off by it
+            raise self._unreachable(TimeoutError())
         return data.decode("utf-8", "replace")
 
     def json(self, path: str) -> Any:
@@ -157,8 +165,8 @@ class Server:
             raise ServerError(f"The key in {self.key_variable} holds characters that no header may have.")
         return {"Authorization": f"Bearer {key}"}
 
-    def _opener(self) -> urllib.request.OpenerDirector:
-        handlers: list[urllib.request.BaseHandler] = [_NoRedirect()]
+    def _opener(self, deadline: Deadline) -> urllib.request.OpenerDirector:
+        handlers: list[urllib.request.BaseHandler] = [_NoRedirect(), HTTPHandler(deadline)]
         if urlsplit(self.url).hostname in LOCAL:
             handlers.append(urllib.request.ProxyHandler({}))
         if self.url.startswith("https"):
@@ -168,7 +176,7 @@ class Server:
                     context.load_verify_locations(self.ca_file)
             except (OSError, ssl.SSLError) as error:
                 raise ServerError(f"The certificates in {self.ca_file} cannot be read ({error}).") from None
-            handlers.append(urllib.request.HTTPSHandler(context=context))
+            handlers.append(HTTPSHandler(deadline, context))
         return urllib.request.build_opener(*handlers)
 
     def _refused(self, path: str, code: int, location: str) -> ServerError:
@@ -209,6 +217,8 @@ class Server:
             return ServerError(
                 f"There is no host of the name in {self.url} ({reason.strerror}).", passing=True
             )
+        if isinstance(reason, RemoteDisconnected | IncompleteRead):
+            return ServerError(f"{self.url} closed the connection before it had answered.", passing=True)
         if isinstance(reason, HTTPException):
             return ServerError(
                 f"{self.url} does not answer as a web server does: is it https://, or another port?"

@@ -81,7 +81,7 @@ class StandIn:
 
     answers: by path, text or (status, text), or a function of a posted body that gives one. headers: to send with every
     answer. key: what it wants. seen: the Authorization headers that came. delay: seconds before it answers, for
-    which `stopping` is waited on.
+    which `stopping` is waited on. closing: it closes connections without an answer.
     """
 
     def __init__(self):
@@ -90,12 +90,16 @@ class StandIn:
         self.key = ""
         self.seen: list[str | None] = []
         self.delay = 0.0
+        self.closing = False
         self.stopping = threading.Event()
 
     def answer(self, handler):
         authorization = handler.headers.get("Authorization")
         self.seen.append(authorization)
         self.stopping.wait(self.delay)
+        if self.closing:
+            handler.close_connection = True
+            return
         found = self.answers.get(handler.path, (404, "Not Found"))
         posted = handler.rfile.read(int(handler.headers.get("Content-Length", 0)))
         if callable(found):
