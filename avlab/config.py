@@ -241,7 +241,9 @@ class RunConfig(SampledTraffic):
         DEFAULT_TARGET, min_length=1, description="model folder in Hugging Face format, or the default's name"
     )
     drafter: str = Field(
-        "default", min_length=1, description="default, a folder (a block drafter, or a small Llama), or none"
+        "default",
+        min_length=1,
+        description="default, a folder (a block drafter, or a small Llama), ngram, suffix, or none",
     )
     policy: str = Field(DEFAULT_ARM, description=grammar())
     K: int = Field(7, ge=1, le=32, description="draft positions, at most: num_speculative_tokens of vLLM")

@@ -9,7 +9,7 @@ import torch
 from avlab.cost_file import read_samples
 from avlab.engine.checkpoint import weights_hash
 from avlab.engine.checkpoint_files import CheckpointError
-from avlab.engine.drafters.base import Drafter, DrafterContext, DrafterKind, kind_of
+from avlab.engine.drafters.base import Drafter, DrafterContext, DrafterKind, kind_named, kind_of
 from avlab.engine.engine import Engine, EngineConfig
 from avlab.engine.fetch import target_folder
 from avlab.engine.model_config import read_config
@@ -29,7 +29,7 @@ Progress = Callable[[str, int, int], None]  # what is being done, done so far, t
 class BuildSettings:
     """What an engine is built from.
 
-    target: a model's folder, or the default's name. drafter: default, a folder, or none. K: draft positions, at most.
+    target: a model's folder, or the default's name. drafter: as `choose_drafter` takes it. K: draft positions, at most.
     arm_chosen: whether somebody chose the arm; one that was not may give way to `none` where no drafter fits.
     head: whether a confidence head is on. features: those that are recorded. device, dtype: as `choose_device` and
     `choose_dtype` take them. max_model_len: tokens of a request. costs: a file of step costs; None times them.
@@ -91,20 +91,54 @@ def choose_dtype(asked: str, device: torch.device) -> torch.dtype:
     return torch.bfloat16 if fast else torch.float32
 
 
-def choose_drafter(
-    asked: str, target: Path
-) -> tuple[DrafterKind, Path, str | None] | tuple[None, None, str | None]:
-    """The drafter's kind and folder, and why there is none. `default` is the shipped one if it fits.
+@dataclass(frozen=True, slots=True)
+class ChosenDrafter:
+    """A kind of drafter with its folder, or without one with the options behind its name."""
 
-    asked: default, a folder, or none; target: the target's folder. Raises CheckpointError.
+    kind: DrafterKind
+    folder: Path | None
+    options: str = ""
+
+    @property
+    def name(self) -> str:
+        """As a run's record names it."""
+        own = self.folder.name if self.folder else self.options
+        return f"{self.kind.name}:{own}" if own else self.kind.name
+
+    def make(
+        self,
+        target: Target,
+        requests: int,
+        K: int,
+        head: bool = True,
+        features: tuple[str, ...] = DEFAULT_FEATURES,
+    ) -> Drafter:
+        """The drafter. Raises CheckpointError."""
+        folder = self.folder or Path()
+        return self.kind.make(DrafterContext(folder, target, requests, K, head, features, self.options))
+
+    def said(self, target: Path) -> list[str]:
+        """What a reader must know of it beside the target in this folder. Raises CheckpointError."""
+        own = [self.kind.note] if self.kind.note else []
+        return own + (self.kind.against(self.folder, target) if self.folder else [])
+
+
+def choose_drafter(asked: str, target: Path) -> tuple[ChosenDrafter | None, str]:
+    """The drafter, and why there is none where nobody asked for that. `default` is the shipped one if it fits.
+
+    asked: default, a folder, none, or a kind without weights, NAME or NAME:OPTION=VALUE,...; target: the target's
+    folder. Raises CheckpointError.
     """
     if asked == "none":
-        return None, None, None
+        return None, ""
+    name, _, options = asked.partition(":")
+    if named := kind_named(name):
+        return ChosenDrafter(named, None, options), ""
     folder = SHIPPED_DRAFTER if asked == "default" else Path(asked).expanduser()
     kind = kind_of(folder)
     if asked == "default" and not kind.fits(folder, read_config(target)):
-        return None, None, f"the shipped drafter does not fit {target.name}"
-    return kind, folder, None
+        return None, f"the shipped drafter does not fit {target.name}"
+    return ChosenDrafter(kind, folder), ""
 
 
 def build(settings: BuildSettings, progress: Progress = lambda text, done, total: None) -> Built:
@@ -112,7 +146,7 @@ def build(settings: BuildSettings, progress: Progress = lambda text, done, total
     device = choose_device(settings.device)
     dtype = choose_dtype(settings.dtype, device)
     folder = target_folder(settings.target)
-    kind, drafter_folder, why_none = choose_drafter(settings.drafter, folder)
+    chosen, why_none = choose_drafter(settings.drafter, folder)
     arm, warnings = settings.arm, read_and_unserved(folder)
     if why_none and arm.drafts:
         arm = without_drafter(settings, why_none)
@@ -121,8 +155,8 @@ def build(settings: BuildSettings, progress: Progress = lambda text, done, total
             "the same vocabulary can be given with --drafter FOLDER."
         )
     text = Text(folder)
-    if kind and drafter_folder:
-        warnings += kind.against(drafter_folder, folder)
+    if chosen:
+        warnings += chosen.said(folder)
     if settings.costs:
         read_samples(settings.costs)  # a bad file is found before weights are read
     progress("loading the target", 0, 0)
@@ -130,11 +164,9 @@ def build(settings: BuildSettings, progress: Progress = lambda text, done, total
     serving = settings.serving
     requests = serving.max_num_seqs
     drafter: Drafter | None = None
-    if kind and drafter_folder:
+    if chosen:
         progress("loading the drafter", 0, 0)
-        drafter = kind.make(
-            DrafterContext(drafter_folder, target, requests + 1, settings.K, settings.head, settings.features)
-        )
+        drafter = chosen.make(target, requests + 1, settings.K, settings.head, settings.features)
     notes = []
     if target.native and (said := target.native.tiles.note):
         notes.append(f"{said}; {target.native.products.partition(' (')[0]} serves.")
@@ -165,8 +197,8 @@ def build(settings: BuildSettings, progress: Progress = lambda text, done, total
         costs=costs,
         target_name=folder.name,
         target_hash=weights_hash(folder),
-        drafter_name=f"{drafter.name}:{drafter_folder.name}" if drafter and drafter_folder else None,
-        drafter_hash=weights_hash(drafter_folder) if drafter_folder else None,
+        drafter_name=chosen.name if chosen else None,
+        drafter_hash=weights_hash(chosen.folder) if chosen and chosen.folder else None,
         dtype=str(dtype).removeprefix("torch."),
         notes=notes,
         warnings=warnings,

@@ -14,6 +14,8 @@ class Drafts:
     """tokens: [B, depth]. draft_probs: the draft distributions over the draft vocabulary, [B, depth, Q], or None where
     every draft is certain (greedy drafting, drafters without logits). vocabulary: [Q] target token ids of
     the columns, or None where they are the target's own. features: of [B, depth] slots; `widen` makes them [B, K].
+    lengths: [B] how many of a request's slots hold a draft, where a drafter may find fewer than asked for; the tokens
+    behind are any. None: all of them do.
     """
 
     tokens: Tensor
@@ -21,6 +23,7 @@ class Drafts:
     vocabulary: "DraftVocabulary | None"
     features: Features
     feature_ms: float = 0.0
+    lengths: np.ndarray | None = None
 
     def over(self, V: int, request: int = 0) -> np.ndarray:
         """A request's draft distributions over the target's V tokens, [depth, V] float64; one-hot where certain."""

@@ -193,6 +193,9 @@ class Engine(InProcessEngine):
 
         # estimate and admit: acceptance estimates [B, K], prefix lengths [B]
         estimates = self.policy.estimate(drafts.features) if drafts else None
+        if drafts and drafts.lengths is not None:  # the drafter may have found less than it was asked for
+            offer.scheduled = np.minimum(offer.scheduled, drafts.lengths)
+            estimates = estimates.ending(drafts.lengths, depth) if estimates else None
         admission = self.policy.admit(decision, estimates, offer) if decision else None
         admitted = np.zeros(N, dtype=np.int64)
         admitted[plan.ready] = admission.admitted if admission else 0

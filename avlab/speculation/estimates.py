@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from avlab.speculation.budget import survival
+from avlab.speculation.features import LOG_ODDS_LIMIT, probability
 from avlab.speculation.features import log_odds as to_log_odds
-from avlab.speculation.features import probability
 
 
 @dataclass(slots=True, eq=False)
@@ -38,6 +38,16 @@ class Estimates:
     def of_probability(cls, chance: np.ndarray) -> Estimates:
         """From probabilities, for scores that are no estimator's."""
         return cls(to_log_odds(chance), chance)
+
+    def ending(self, lengths: np.ndarray, depth: int) -> Estimates:
+        """These, where request r has only lengths[r] of `depth` drafts: slots behind them are never accepted."""
+        slot = np.arange(self.log_odds.shape[1])
+        missing = (slot >= lengths[:, None]) & (slot < depth)
+        if not missing.any():
+            return self
+        return Estimates(
+            np.where(missing, -LOG_ODDS_LIMIT, self.log_odds), np.where(missing, 0.0, self.probability)
+        )
 
     def __getitem__(self, rows: slice) -> Estimates:
         """Those of some requests."""

@@ -148,7 +148,8 @@ FEATURES: dict[str, Feature] = {
         Feature(
             "max_log_odds",
             "log-odds of the draft row's maximum probability",
-            "log(q / (1 - q)) of the most likely token's probability q, clamped to ±40 (vLLM 0.33)",
+            "log(q / (1 - q)) of the most likely token's probability q, clamped to ±40 (vLLM 0.33); of a drafter "
+            "without logits log((c + 1) / (n - c + 1)), where c of n earlier continuations have the drafted token",
             lambda weights, drawn, xp=np: log_odds_of_maximum(weights, xp),
         ),
         Feature(
@@ -168,6 +169,16 @@ FEATURES: dict[str, Feature] = {
             "head_log_odds",
             "log-odds of the drafter's confidence head",
             "the logit of the head that the drafter was trained with, clamped to ±40 (DSpark, arXiv 2607.05147)",
+        ),
+        Feature(
+            "match_length",
+            "length of the match, tokens",
+            "of a drafter without logits: how many tokens before the draft are found again where it was copied from",
+        ),
+        Feature(
+            "match_source",
+            "where the draft was copied from",
+            "of a drafter without logits: 0 the request's own text, 1 an answer to an earlier request",
         ),
         Feature(
             "drawn_log_odds",

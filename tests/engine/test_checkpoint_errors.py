@@ -237,19 +237,22 @@ def test_a_draft_model_of_a_shorter_context(target, tmp_path):
 
 
 def choose(target, **settings):
-    kind, *chosen = choose_drafter(RunConfig.make(target=str(target), **settings).drafter, target)
-    return kind and kind.name, *chosen
+    chosen, why_none = choose_drafter(RunConfig.make(target=str(target), **settings).drafter, target)
+    return (chosen.kind.name, chosen.folder, why_none) if chosen else (None, None, why_none)
 
 
 def test_the_drafter_is_chosen_by_what_its_folder_holds(target, tmp_path):
     block = write_block_drafter(tmp_path / "block", target)
     llama = write_llama(tmp_path / "llama", seed=2)
     (tmp_path / "empty").mkdir()
-    assert choose(target, drafter=str(block)) == ("block", block, None)
-    assert choose(target, drafter=str(llama)) == ("llama", llama, None)
-    assert choose(target, drafter="none", policy="none") == (None, None, None)
+    assert choose(target, drafter=str(block)) == ("block", block, "")
+    assert choose(target, drafter=str(llama)) == ("llama", llama, "")
+    assert choose(target, drafter="none", policy="none") == (None, None, "")
     for folder in (tmp_path / "empty", tmp_path / "nowhere"):
-        with pytest.raises(CheckpointError, match=r"neither drafter.json nor config.json: --drafter takes"):
+        with pytest.raises(
+            CheckpointError,
+            match=r"neither drafter.json nor config.json: --drafter takes .* default, ngram, suffix, or none",
+        ):
             choose(target, drafter=str(folder))
 
 
@@ -259,7 +262,7 @@ def test_the_shipped_drafter_is_left_out_where_it_does_not_fit(target, tmp_path,
     monkeypatch.setattr("avlab.engine.build.SHIPPED_DRAFTER", shipped)
     kind, folder, note = choose(target)
     assert (kind, folder) == (None, None) and note == "the shipped drafter does not fit target"
-    assert choose(other) == ("block", shipped, None)
+    assert choose(other) == ("block", shipped, "")
 
 
 def test_a_context_too_short_for_the_drafts_is_said_at_once(target, tmp_path):

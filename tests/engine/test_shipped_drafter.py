@@ -35,8 +35,8 @@ def target():
 
 @pytest.mark.model
 def test_it_serves_the_default_target(target):
-    kind, folder, note = choose_drafter(RunConfig.make().drafter, target.folder)
-    assert (kind.name, folder, note) == ("block", SHIPPED_DRAFTER, None)
+    chosen, why_none = choose_drafter(RunConfig.make().drafter, target.folder)
+    assert (chosen.kind.name, chosen.folder, why_none) == ("block", SHIPPED_DRAFTER, "")
     text, drafter = Text(target.folder), BlockDrafter(SHIPPED_DRAFTER, target)
     prompts = [text.encode([{"role": "user", "content": question}]) for question in QUESTIONS]
 

@@ -81,7 +81,8 @@ def test_the_registry_says_what_each_feature_is():
         assert feature.name == name and feature.title and feature.definition
         assert feature.sound == (name != "drawn_log_odds"), "only the drawn token's own feature is unsound"
     assert set(DEFAULT_FEATURES) <= set(FEATURES)
-    assert [name for name in FEATURES if FEATURES[name].of_row is None] == ["head_log_odds"]
+    own = [name for name in FEATURES if FEATURES[name].of_row is None]
+    assert own == ["head_log_odds", "match_length", "match_source"]
     assert known_features(["max_log_odds", "max_log_odds"]) == ("max_log_odds",)
     with pytest.raises(ValueError, match="no feature 'mood'; known are max_log_odds, negative_entropy, "):
         known_features(["max_log_odds", "mood"])

@@ -79,8 +79,8 @@ def load(
     context: positions of the target of an audit, which is in float32; None to serve as a run would.
     """
     folder, device = target_folder(config.target), choose_device(config.device)
-    kind, drafter_folder, _ = choose_drafter(config.drafter, folder)
-    if kind is None or kind.name != "block" or drafter_folder is None:
+    chosen, _ = choose_drafter(config.drafter, folder)
+    if chosen is None or chosen.kind.name != "block" or chosen.folder is None:
         raise AuditError(
             "An audit needs a block drafter that fits the target: leave --drafter at default with the default "
             "target, or give the folder of one."
@@ -89,7 +89,7 @@ def load(
     dtype = torch.float32 if context else choose_dtype(config.dtype, device)
     target = Target(folder, dtype, device, context or config.max_model_len)
     progress("loading the drafter", 0, 0)
-    return target, BlockDrafter(drafter_folder, target, K), Text(folder)
+    return target, BlockDrafter(chosen.folder, target, K), Text(folder)
 
 
 def audit(order: AuditOrder, answer: Answer) -> None:

@@ -49,8 +49,8 @@ class Drafter(Protocol):
 
     Autoregressive drafters (EAGLE, MTP) keep a cache of their own, a request in the row that it has in the target's:
     `forget(cache_row)` is called when a request ends. features: the names of what it tells of its drafts, always the
-    same; `max_log_odds` is among them. Drafters without logits (n-gram, suffix) give draft_probs=None and a nan
-    `max_log_odds`.
+    same; `max_log_odds` is among them. Drafters without logits (n-gram, suffix) give draft_probs=None, and counts in
+    the place of a draft row: see `lookup.py`.
     """
 
     name: str
@@ -75,8 +75,9 @@ class Drafter(Protocol):
 class DrafterContext:
     """What a drafter is made from.
 
-    folder: where its weights are. requests: how many it drafts for at once, numbered from 0. K: the most positions to
-    draft. head: whether its confidence head is on, where it has one. features: those wanted beside what policies read.
+    folder: where its weights are, if it has any. requests: how many it drafts for at once, numbered from 0. K: the most
+    positions to draft. head: whether its confidence head is on, where it has one. features: those wanted beside what
+    policies read. options: what was written behind the name of a kind without weights.
     """
 
     folder: Path
@@ -85,6 +86,7 @@ class DrafterContext:
     K: int
     head: bool = True
     features: tuple[str, ...] = DEFAULT_FEATURES
+    options: str = ""
 
 
 def fits_any(folder: Path, target: ModelConfig) -> bool:
@@ -101,9 +103,10 @@ def nothing_against(folder: Path, target: Path) -> list[str]:
 class DrafterKind:
     """A way to draft; a new one is a module of this package that registers its kind.
 
-    title: what `--drafter` names, for sentences. marker: the file by which its folder is known. make: the drafter;
-    raises CheckpointError. fits: whether the drafter of a folder is for this target. against: what a reader must know
-    of a folder's drafter for the target in another folder, as sentences; raises CheckpointError.
+    title: what `--drafter` names, for sentences. marker: the file by which its folder is known; "" for a kind without
+    weights, which is asked for by its name. make: the drafter; raises CheckpointError. fits: whether the drafter of a
+    folder is for this target. against: what a reader must know of a folder's drafter for the target in another folder,
+    as sentences; raises CheckpointError. note: what a reader must know of every drafter of this kind.
     """
 
     name: str
@@ -112,6 +115,7 @@ class DrafterKind:
     make: Callable[[DrafterContext], Drafter]
     fits: Callable[[Path, ModelConfig], bool] = fits_any
     against: Callable[[Path, Path], list[str]] = nothing_against
+    note: str = ""
 
 
 _kinds: dict[str, DrafterKind] = {}
@@ -122,13 +126,21 @@ def register(kind: DrafterKind) -> None:
     _kinds[kind.name] = kind
 
 
+def kind_named(name: str) -> DrafterKind | None:
+    """The kind without weights of this name."""
+    kind = _kinds.get(name)
+    return kind if kind and not kind.marker else None
+
+
 def kind_of(folder: Path) -> DrafterKind:
     """The kind of drafter that a folder holds; the first by name where it holds several. Raises CheckpointError."""
-    kinds = [_kinds[name] for name in sorted(_kinds)]
+    known = [_kinds[name] for name in sorted(_kinds)]
+    kinds, named = [kind for kind in known if kind.marker], [kind.name for kind in known if not kind.marker]
     for kind in kinds:
         if (folder / kind.marker).is_file():
             return kind
     markers, titles = (" nor ".join(kind.marker for kind in kinds), ", ".join(kind.title for kind in kinds))
     raise CheckpointError(
-        f"{folder} holds neither {markers}: --drafter takes a folder with {titles}, or default, or none."
+        f"{folder} holds neither {markers}: --drafter takes a folder with {titles}, or "
+        f"{', '.join(['default', *named])}, or none."
     )
