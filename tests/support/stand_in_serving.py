@@ -90,7 +90,7 @@ class Engine(StandInEngine):
         draft, verify = float(self.costs.draft_at(depth)[B]), float(self.costs.verify[tokens])
         self.spend(draft + verify)
         report = SimpleNamespace(
-            step=self.step_number, running=B, waiting=self.waiting, emitting=B, prompt_tokens=0,
+            step=self.step_number, running=B, waiting=self.waiting, emitting=B, surplus=float("nan"), prompt_tokens=0,
             target_tokens=tokens, drafted=depth, tokens=int(accepted.sum()) + B, admission=admission, slots=None,
             finished=[], refit=None, emitted=[], counted=True,
             ms={"draft": draft, "verify": verify * self.draw.uniform(0.97, 1.08), "sample": 1.2, "decide": 0.4},
