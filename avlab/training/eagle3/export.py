@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from avlab.training.eagle3.network import Eagle3Network
+from avlab.training.eagle3.network import Eagle3Network, block_of
 
 STATE_LAYERS = (
     2,
@@ -28,12 +28,11 @@ def export(network: Eagle3Network, vocabulary: Tensor, out: Path, facts: dict) -
         "norm.weight": network.norm,
         "lm_head.weight": network.lm_head.weight,
     }
-    for name in ("q_proj", "k_proj", "v_proj", "o_proj"):
-        tensors[f"{LAYER}self_attn.{name}.weight"] = getattr(network, name).weight
-    for name in ("gate_proj", "up_proj", "down_proj"):
-        tensors[f"{LAYER}mlp.{name}.weight"] = getattr(network, name).weight
-    for name in ("input_layernorm", "hidden_norm", "post_attention_layernorm"):
-        tensors[f"{LAYER}{name}.weight"] = getattr(network, name)
+    for name, linear in network.linears().items():
+        tensors[f"{LAYER}{block_of(name)}.{name}.weight"] = linear.weight
+    tensors[f"{LAYER}input_layernorm.weight"] = network.input_layernorm
+    tensors[f"{LAYER}hidden_norm.weight"] = network.hidden_norm
+    tensors[f"{LAYER}post_attention_layernorm.weight"] = network.post_attention_layernorm
     written = {name: value.detach().bfloat16().contiguous() for name, value in tensors.items()}
     written["d2t"] = vocabulary - torch.arange(len(vocabulary))
     written["t2d"] = torch.zeros(c.vocabulary, dtype=torch.bool)

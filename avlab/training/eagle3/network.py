@@ -15,6 +15,11 @@ from avlab.engine.target import rotary_frequencies
 LENGTH = 1024  # positions that training may reach
 
 
+def block_of(name: str) -> str:
+    """The part of a decoder layer that has this projection."""
+    return "self_attn" if name in ("q_proj", "k_proj", "v_proj", "o_proj") else "mlp"
+
+
 class Eagle3Network(nn.Module):
     """fc: [H, S * H] fuses S tapped states. Weights are in the order of Hugging Face, halves of a rotary pair apart."""
 
@@ -33,11 +38,19 @@ class Eagle3Network(nn.Module):
         self.gate_proj, self.up_proj = linear(H, c.intermediate), linear(H, c.intermediate)
         self.down_proj = linear(c.intermediate, H)
         self.lm_head = linear(H, draft_vocabulary)
-        for name in ("input_layernorm", "hidden_norm", "post_attention_layernorm", "norm"):
-            setattr(self, name, nn.Parameter(torch.ones(H)))
+        self.input_layernorm, self.hidden_norm, self.post_attention_layernorm, self.norm = (
+            nn.Parameter(torch.ones(H)) for _ in range(4)
+        )
         angles = rotary_frequencies(config, LENGTH).angle()
-        self.register_buffer("cosine", angles.cos().repeat(1, 2), persistent=False)  # [LENGTH, D]
-        self.register_buffer("sine", angles.sin().repeat(1, 2), persistent=False)
+        self.cosine, self.sine = angles.cos().repeat(1, 2), angles.sin().repeat(1, 2)  # [LENGTH, D]
+
+    def linears(self) -> dict[str, nn.Linear]:
+        """The layer's projections by name, those of attention first."""
+        return {
+            name: module
+            for name, module in self.named_children()
+            if isinstance(module, nn.Linear) and name.endswith("_proj")
+        }
 
     @torch.no_grad()
     def start_from(self, weights: dict[str, Tensor], vocabulary: Tensor) -> None:
@@ -45,13 +58,13 @@ class Eagle3Network(nn.Module):
         H, last = self.config.hidden, f"model.layers.{self.config.layers - 1}."
         self.fc.weight.normal_(std=0.01)
         self.fc.weight[:, -H:] += torch.eye(H)
-        for name in ("q_proj", "k_proj", "v_proj"):
-            mine = getattr(self, name).weight
-            mine[:, :H].normal_(std=0.01)
-            mine[:, H:] = weights[f"{last}self_attn.{name}.weight"]
-        self.o_proj.weight.copy_(weights[f"{last}self_attn.o_proj.weight"])
-        for name in ("gate_proj", "up_proj", "down_proj"):
-            getattr(self, name).weight.copy_(weights[f"{last}mlp.{name}.weight"])
+        for name, linear in self.linears().items():
+            theirs = weights[f"{last}{block_of(name)}.{name}.weight"]
+            if name in ("q_proj", "k_proj", "v_proj"):
+                linear.weight[:, :H].normal_(std=0.01)
+                linear.weight[:, H:] = theirs
+            else:
+                linear.weight.copy_(theirs)
         self.hidden_norm.copy_(weights[f"{last}input_layernorm.weight"])
         self.input_layernorm.fill_(1.0)
         self.post_attention_layernorm.copy_(weights[f"{last}post_attention_layernorm.weight"])

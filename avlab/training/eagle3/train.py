@@ -133,11 +133,11 @@ class Trainer:
         weights = valid * torch.exp(-torch.arange(K) / s.gamma)
         for k, logits in enumerate(found):
             with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-                rows = F.linear(final[each[..., 0], judged[..., k]], self.target_head)
-            p = (rows.float() - norms[..., k, None].nan_to_num(math.inf)).exp()
+                scores = F.linear(final[each[..., 0], judged[..., k]], self.target_head)
+            due = (scores.float() - norms[..., k, None].nan_to_num(math.inf)).exp()
             log_q = logits.float().log_softmax(-1)
-            overlap = torch.minimum(p, log_q.exp()).sum(-1)  # 1 - total variation
-            one = weight * -(p * log_q).sum(-1) + (1 - weight) * (1 - overlap)
+            overlap = torch.minimum(due, log_q.exp()).sum(-1)  # 1 - total variation
+            one = weight * -(due * log_q).sum(-1) + (1 - weight) * (1 - overlap)
             total = total + (weights[..., k] * one).sum()
             acceptance.append(overlap.detach())
         seen = torch.stack(acceptance, -1) * valid
