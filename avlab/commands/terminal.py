@@ -22,7 +22,11 @@ from avlab.formats import number
 from avlab.wire.frames import HEADLINE
 
 WHOLE_ID, SHORT_ID, WIDE = 36, 8, 110  # characters of a run's id; of a terminal with room for whole ones
-PLAIN_SECONDS = 10.0  # between two lines of progress where standard error is no terminal
+PLAIN_SECONDS, PLAIN_WIDTH = (
+    30.0,
+    119,
+)  # between two lines of progress, and of one, where there is no terminal
+BAR, AROUND_BAR = 24, 14  # characters of the bar; of spinner, elapsed time and the spaces between
 
 
 class _Plain(Console):
@@ -79,7 +83,7 @@ class RunDisplay:
         columns = (
             SpinnerColumn(),
             TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=24),
+            BarColumn(bar_width=BAR),
             TimeElapsedColumn(),
         )
         self._progress = Progress(*columns, console=self._console, transient=True)
@@ -100,18 +104,22 @@ class RunDisplay:
 
     def show(self, tally: dict[str, Any]) -> None:
         """The numbers now (`Tally.snapshot`)."""
-        text, done, total = self._line(tally)
+        parts, done, total = self._line(tally)
         if not self._plain:
-            self._progress.update(self._task, description=visible(text), completed=done, total=total)
-        elif time.monotonic() - self._said >= PLAIN_SECONDS and text != self._last:
+            width = self._console.width - BAR - AROUND_BAR
+            self._progress.update(self._task, description=fitting(parts, width), completed=done, total=total)
+            return
+        text = fitting(parts, PLAIN_WIDTH)
+        if time.monotonic() - self._said >= PLAIN_SECONDS and text != self._last:
             self._said, self._last = time.monotonic(), text
             self.say(text)
 
-    def _line(self, tally: dict[str, Any]) -> tuple[str, float, float | None]:
+    def _line(self, tally: dict[str, Any]) -> tuple[list[str], float, float | None]:
+        """What is said, most important first; how much is done, and of how much (None: nobody knows)."""
         state = tally["state"]
         if not tally["steps"]:
             match = re.fullmatch(r"(.+) (\d+)/(\d+)", state)
-            return (match[1], float(match[2]), float(match[3])) if match else (state, 0.0, None)
+            return ([match[1]], float(match[2]), float(match[3])) if match else ([state], 0.0, None)
         emulated = " emulated" if tally["emulated"] else ""
         parts = [f"{tally['policy']}: {number(tally['recent_tokens_per_s'], 0)} tokens/s{emulated}"]
         parts.append(f"{number(tally['tokens_per_step'], 2)} a step")
@@ -125,8 +133,18 @@ class RunDisplay:
         reached = {"duration": tally["seconds"], "tokens": tally["tokens"], "requests": tally["requests"]}
         limits = [(reached[name] / limit, name) for name, limit in self._limits.items() if limit]
         share = max(limits, default=(0.0, ""))[0]
-        prefix = "" if state == "serving" else f"{state}; "
-        return prefix + ", ".join(parts), min(share, 1.0), 1.0 if limits else None
+        parts[0] = ("" if state == "serving" else f"{state}; ") + parts[0]
+        return parts, min(share, 1.0), 1.0 if limits else None
+
+
+def fitting(parts: list[str], width: int) -> str:
+    """As many of the parts, from the first on, as stand in one line of a terminal so wide."""
+    parts = [visible(part) for part in parts]
+    for count in range(len(parts), 1, -1):
+        text = ", ".join(parts[:count]) + (" …" if count < len(parts) else "")
+        if len(text) <= width:
+            return text
+    return parts[0] if len(parts[0]) <= width else parts[0][: max(width - 1, 0)] + "…"
 
 
 def show_summary(summary: dict[str, Any]) -> None:

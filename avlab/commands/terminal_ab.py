@@ -8,8 +8,8 @@ from rich.table import Table
 
 from avlab.commands.terminal import RunDisplay, answers
 from avlab.experiments.answers import ABAnswer, ArmSeen, Comparison, FrontierAnswer
-from avlab.experiments.words import LEDGER, block_length, errors_together, ratios_explained, rounds, verdict
-from avlab.formats import DASH, emulated, number
+from avlab.experiments.words import LEDGER, block_length, errors_together, ratios_explained, rounds
+from avlab.formats import DASH, number
 from avlab.policies.arm import arm_of
 from avlab.wire.commands import Experiment
 
@@ -55,18 +55,26 @@ class ABDisplay(RunDisplay):
         super().__init__({})
         self._plan, self._ask, self._pace = plan, ask, Pace()
 
-    def _line(self, tally: dict[str, Any]) -> tuple[str, float, float | None]:
+    def _line(self, tally: dict[str, Any]) -> tuple[list[str], float, float | None]:
         if not tally["steps"]:
             return super()._line(tally)
         answer, planned = self._ask(), self._plan.rounds
         if answer is None or not answer.rounds:
             first = LEARNING if _learns(self._plan) else ""
-            return f"round 1 of {planned}{first}, {tally['policy']}", 0.0, float(planned)
+            return [f"round 1 of {planned}{first}", tally["policy"]], 0.0, float(planned)
         done = answer.rounds
-        said = " ".join(verdict(result, answer.plan) for result in answer.results)
-        said = emulated(said, answer.emulated)
-        text = f"{done} of {rounds(planned)}{self._pace(done, planned)}. {said}"
-        return text, float(done), float(planned)
+        said = " emulated" if answer.emulated else ""
+        begun = f"{done} of {rounds(planned)}{self._pace(done, planned)}{said}"
+        return [begun, *map(_standing, answer.results)], float(done), float(planned)
+
+
+def _standing(result: Comparison) -> str:
+    """An arm's ratio so far, with its interval once there is one."""
+    if not result.rounds:
+        return f"{result.arm} –"
+    known = result.low is not None and result.high is not None
+    interval = f" [{number(result.low)} to {number(result.high)}]" if known else ""
+    return f"{result.arm} {number(result.ratio)}{interval}"
 
 
 def show(answer: ABAnswer) -> None:
@@ -141,7 +149,7 @@ class FrontierDisplay(RunDisplay):
         self._before: int | None = None
         self._pace = Pace()
 
-    def _line(self, tally: dict[str, Any]) -> tuple[str, float, float | None]:
+    def _line(self, tally: dict[str, Any]) -> tuple[list[str], float, float | None]:
         answer = self._ask() if tally["steps"] else None
         if answer is None:
             return super()._line(tally)
@@ -152,7 +160,7 @@ class FrontierDisplay(RunDisplay):
         first = LEARNING if self._learns and not done else self._pace(done, self._cells)
         said = " emulated" if tally["emulated"] else ""
         text = f"{done} of {self._cells} cells{first}; {tally['policy']}: {rate} tokens/s{said}"
-        return text, done, self._cells
+        return [text], done, self._cells
 
 
 def show_frontier(answer: FrontierAnswer) -> None:

@@ -1,9 +1,11 @@
 """What the command line prints: ids that can be pasted, and counts that say what they count."""
 
 import pytest
+from answers import ab_answer, recorded_plan
 from rich.console import Console
 
-from avlab.commands import terminal
+from avlab.commands import terminal, terminal_ab
+from avlab.experiments.answers import Comparison
 from avlab.store.ids import new_run_id
 
 
@@ -49,3 +51,38 @@ def test_what_was_served_says_apart_what_was_not():
     assert text == (
         "6 steps, 25 tokens, 1,234 requests finished, 16 cancelled; not counted: 20 steps, 598 tokens of kind window"
     )
+
+
+DEFAULT = "adaptive:converged+depth+stop"
+
+
+def test_as_much_as_stands_in_one_line_is_said():
+    parts = ["8 of 60 rounds, about 4 min to go", f"{DEFAULT} 1.022 [0.966 to 1.081]", "adaptive 0.821"]
+    assert terminal.fitting(parts, 119) == ", ".join(parts)
+    assert terminal.fitting(parts, 90) == ", ".join(parts[:2]) + " …"
+    assert terminal.fitting(parts, 40) == parts[0]
+    assert terminal.fitting(parts, 12) == "8 of 60 rou…"
+    assert "\n" not in terminal.fitting(["two\nlines", "\x1b[31m"], 80)
+
+
+@pytest.mark.parametrize("width", [20, 60, 80, 120])
+def test_no_line_of_progress_is_longer_than_the_terminal(monkeypatch, width):
+    results = [
+        Comparison(arm=arm, rounds=8, ratio=1.02, low=0.91, high=1.14)
+        for arm in (DEFAULT, "adaptive", "none")
+    ]
+    answer = ab_answer(plan=recorded_plan(), rounds=8, results=results, emulated="emulated: B300")
+    tally = {
+        "steps": 10, "state": "serving", "policy": DEFAULT, "recent_tokens_per_s": 490.0, "tokens_per_step": 2.1,
+        "running": 16, "conditional_acceptance": [0.6, 0.5] * 4, "slope": 0.5, "intercepts": [-2.0] * 7, "refits": 9,
+        "seconds": 3.0, "tokens": 9, "requests": 1, "emulated": False,
+    }  # fmt: skip
+    console = Console(width=width, force_terminal=True)
+    monkeypatch.setattr(terminal, "errors", lambda: console)
+    for display in (
+        terminal.RunDisplay({"duration": 60.0}),
+        terminal_ab.ABDisplay(recorded_plan(), lambda: answer),
+    ):
+        display.show(tally)
+        said = display._progress.tasks[0].description
+        assert said and len(said) <= max(width - terminal.BAR - terminal.AROUND_BAR, 1)
