@@ -139,7 +139,7 @@ class RunDisplay:
 
 def fitting(parts: list[str], width: int) -> str:
     """As many of the parts, from the first on, as stand in one line of a terminal so wide."""
-    parts = [visible(part) for part in parts]
+    parts = [" ".join(visible(part).split()) for part in parts]
     for count in range(len(parts), 1, -1):
         text = ", ".join(parts[:count]) + (" …" if count < len(parts) else "")
         if len(text) <= width:
