@@ -27,6 +27,7 @@ from avlab.commands.maintenance import bench, fetch
 from avlab.commands.run import run
 from avlab.commands.runs import runs, show
 from avlab.commands.serve import serve
+from avlab.commands.sidecar import sidecar
 from avlab.commands.window import window
 from avlab.config import ConfigError
 from avlab.errors import is_ours
@@ -45,6 +46,7 @@ COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
     "bias": bias.app,
     "vllm": vllm.app,
     "attach": attach,
+    "sidecar": sidecar,
     "doctor": doctor,
     "runs": runs,
     "show": show,

@@ -9,7 +9,7 @@
     server.py       a server somebody else started: its endpoints, its key, its sentences
     attach.py       that server's run; intervals.py, inside.py: its counters as frames, its worker extension
     extension.py    what vLLM's own worker tells, and the switch of its verification; runs there
-    telemetry.py    the same in a file, for servers in production; ring.py reads it
+    telemetry.py    the same in a file, for servers in production; ring.py reads it; sidecar/: for Prometheus
     drained.py      what it told, as frames
     engine.py       vLLM behind the reference engine's methods; serving_config.py, reporting.py
 

@@ -20,6 +20,10 @@ MOST_FILES = 1024  # engines of one folder
 TRIES = 3  # at a copy that is being written
 SILENT = 10.0  # seconds without a word, behind which a worker is taken for gone: ten periods of its thread
 FRACTIONS = ("time", "expected_accepted")  # step fields that are no whole numbers, and all in milliseconds
+NEEDED = (
+    "number", "time", "requests", "prompt_tokens", "target_tokens", "budget", "verify", "emitting", "tokens",
+    "expected_ms", "draft_ms", "verify_ms", "sample_ms", "decide_ms", "idle_ms",
+)  # fmt: skip
 LARGEST = 2.0**53
 CELL = 7
 
@@ -99,9 +103,7 @@ class RingFile:
         """As `avlab_drain` answers, with what the file still has. Raises RingError."""
         state = self.state()
         found: dict[str, Any] = dict(state.about)
-        fields = found["step_fields"]
-        if self.layout.width != len(fields) + len(BY_POSITION) * (self.layout.K - 1):
-            raise self._wrong("its rows have other fields than it says")
+        fields = self._fields(state)
         found["next"] = state.steps_kept
         found["steps"], found["dropped"] = [], 0
         if after != NO_STEPS:
@@ -110,7 +112,7 @@ class RingFile:
             found["dropped"] = state.steps_kept - max(0, after + 1) - len(rows)
         made = [_refit(row, self.layout.K) for row in self._rows("refits", 0, state.refits_kept)]
         found["refits_made"] = [each for each in made if each[0] > refits_after]
-        found["calibration"] = self._calibration(state.sources)
+        found["calibration"] = self.calibration(state)
         if after < 0:
             found |= self.costs()
         return found
@@ -130,7 +132,32 @@ class RingFile:
 
     # ---- parts -------------------------------------------------------------------------------------------------
 
-    def _calibration(self, sources: Sequence[str]) -> dict[str, list[list[float]]]:
+    def last_step(self, state: State) -> dict[str, Any]:
+        """The newest step by field; {} where there is none, or it was torn."""
+        fields = self._fields(state)
+        rows = self._rows("steps", state.steps_kept - 1, state.steps_kept)
+        return dict(zip(fields, _step(rows[-1], fields, self.layout.K), strict=True)) if rows else {}
+
+    def last_refit(self, state: State) -> list[Any]:
+        """The newest refit, in the order of its fields; [] where there is none."""
+        rows = self._rows("refits", state.refits_kept - 1, state.refits_kept)
+        return _refit(rows[-1], self.layout.K) if rows else []
+
+    def _fields(self, state: State) -> Sequence[str]:
+        """The names of a step's numbers. Raises RingError where its rows are of another width, or one is missing."""
+        fields: Sequence[str] = state.about["step_fields"]
+        wide = len(fields) + len(BY_POSITION) * (self.layout.K - 1)
+        if (
+            self.layout.width != wide
+            or not {*NEEDED, *BY_POSITION} <= {*fields}
+            or len({*fields}) < len(fields)
+        ):
+            raise self._wrong("its rows have other fields than it says")
+        return fields
+
+    def calibration(self, state: State) -> dict[str, list[list[float]]]:
+        """Cells by source since the start: position, bin, count, positives, and three sums. Raises RingError."""
+        sources = state.sources
         data, found, at = self._copy("calibration"), {}, 0
         if data is None:
             return {}
@@ -220,7 +247,10 @@ def _opened(path: Path) -> tuple[int, Layout, bytes]:
         found = os.fstat(file)
         if not stat.S_ISREG(found.st_mode):
             raise ValueError("is no plain file")
-        layout, identity = Layout.of(os.pread(file, HEADER, 0))
+        header = os.pread(file, HEADER, 0)
+        if not header.strip(b"\0"):
+            raise ValueError("is empty: its worker begins it, or has ended before it could")
+        layout, identity = Layout.of(header)
         if found.st_size != layout.places["end"]:
             raise ValueError(f"has {found.st_size:,} bytes and should have {layout.places['end']:,}")
     except (ValueError, OSError) as error:

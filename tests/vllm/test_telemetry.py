@@ -170,7 +170,8 @@ def test_damage_anywhere_ends_in_a_sentence_or_in_fewer_rows_and_never_in_wrong_
 @pytest.mark.parametrize(
     "value, sentence",
     [
-        (b"", "is no telemetry"),
+        (b"", "is empty"),
+        (bytes(9000), "is empty"),
         (b"GIF89a" + bytes(9000), "is no telemetry"),
         (Layout(2**31, 1, 1, 1, 1, 1, 1).header(bytes(16)), "impossible sizes"),
         (Layout(3, 28, 8, 8, 8, 8, 8).header(bytes(16)), "and should have"),
