@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from avlab.engine.cache import KVCache
-from avlab.engine.target import Layer, rms_norm, rotate
+from avlab.engine.target import Layer, rotate
 
 
 class Branches:
@@ -54,15 +54,15 @@ def forward(
     kept = []
     for i, (layer, (keys, values)) in enumerate(zip(layers, text, strict=True)):
         c = layer.config
-        h = rms_norm(x, layer.attention_norm, c.norm_epsilon, layer.native)
-        qkv = layer.qkv(h).view(len(x), c.heads + 2 * c.kv_heads, c.head_dim)
+        qkv = layer.projections(x)
         qkv[:, : c.heads + c.kv_heads] = rotate(qkv[:, : c.heads + c.kv_heads], turn)
         new = qkv.new_zeros(branches.branches * branches.width, 2 * c.kv_heads, c.head_dim)
         new[branches.place] = qkv[:, c.heads :]
         mine = new.view(branches.branches, branches.width, 2, c.kv_heads, c.head_dim).permute(0, 2, 3, 1, 4)
         mine = mine.contiguous() if own is None else torch.cat([own[:, i], mine], 3)
         kept.append(mine)
-        x = layer.mlp(layer.out.plus(_attend(qkv[:, : c.heads], keys, values, mine, branches, mask), x))
+        mixed = _attend(qkv[:, : c.heads], keys, values, mine, branches, mask)
+        x = layer.mlp(layer.out.plus(mixed, layer.residual(x)))
     return x, torch.stack(kept, 1)
 
 

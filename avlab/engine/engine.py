@@ -9,7 +9,7 @@ import torch
 
 from avlab.engine import noise
 from avlab.engine.cache import KVCache
-from avlab.engine.drafters.base import Drafter, DraftInput
+from avlab.engine.drafters.base import Drafter, DraftInput, ReadsEveryState
 from avlab.engine.drafts import Drafts
 from avlab.engine.plan import StepPlan, plan_step
 from avlab.engine.report import Observer, Slots, StepReport
@@ -74,6 +74,7 @@ class Engine(InProcessEngine):
         self.target, self.drafter, self.costs, self.config = target, drafter, costs, config
         self.K = drafter.K if drafter else 0
         self.features = drafter.features if drafter else ()  # that its drafts tell
+        self.reader = drafter if isinstance(drafter, ReadsEveryState) else None
         self._unknown = np.full(self.K, np.nan)  # the estimates of a request without any
         self.cache = cache or target.new_cache(config.max_num_seqs + 1)
         self.taps = drafter.state_layers if drafter else ()
@@ -211,6 +212,11 @@ class Engine(InProcessEngine):
             first + accepted + np.maximum(np.array(plan.prefill) - 1, 0)
         )  # each sequence's last verified row
         self.states[[s.cache_row for s in plan.sequences]] = states[self._tensor(last)]
+        if self.reader:
+            verified = [states[i : j + 1] for i, j in zip(first.tolist(), last.tolist(), strict=True)]
+            self.reader.take_in(
+                [s.cache_row for s in plan.sequences], [s.cached for s in plan.sequences], verified
+            )
         drawn = drafts.tokens.cpu().numpy() if drafts else np.zeros((len(plan.ready), 0), dtype=np.int64)
         limit = self._extend(report, plan, accepted, own, drawn)
         watch.lap("sample")

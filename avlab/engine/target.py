@@ -115,10 +115,18 @@ class Layer:
 
     def __call__(self, x: Tensor, turn: Tensor, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
         """x: [N, hidden] -> [N, hidden]. Writes this step's keys and values into the cache, then attends to it."""
+        mixed = self._attention(self.projections(x), turn, keys, values, batch)
+        return self.mlp(self.out.plus(mixed, self.residual(x)))
+
+    def projections(self, x: Tensor) -> Tensor:
+        """Queries, keys and values of rows before rotation: [N, hidden] -> [N, heads + 2 KV, D]."""
         c = self.config
         h = rms_norm(x, self.attention_norm, c.norm_epsilon, self.native)
-        qkv = self.qkv(h).view(len(x), c.heads + 2 * c.kv_heads, c.head_dim)
-        return self.mlp(self.out.plus(self._attention(qkv, turn, keys, values, batch), x))
+        return self.qkv(h).view(len(x), c.heads + 2 * c.kv_heads, c.head_dim)
+
+    def residual(self, x: Tensor) -> Tensor:
+        """What attention is added to, of rows [N, hidden]."""
+        return x
 
     def mlp(self, x: Tensor) -> Tensor:
         """The gated MLP with its norm and residual. x: [N, hidden] -> [N, hidden]."""

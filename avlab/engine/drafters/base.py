@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -71,6 +71,18 @@ class Drafter(Protocol):
         ...
 
 
+@runtime_checkable
+class ReadsEveryState(Protocol):
+    """A drafter that wants the target's states at every position, as those with layers of their own over them do."""
+
+    def take_in(self, cache_rows: list[int], starts: list[int], states: list[Tensor]) -> None:
+        """Positions that the target has verified, from starts[i] on, of the request in cache_rows[i].
+
+        states: [n, S * hidden] each, as in `DraftInput`. A start of 0 is a new request.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class DrafterContext:
     """What a drafter is made from.
@@ -94,6 +106,11 @@ def fits_any(folder: Path, target: ModelConfig) -> bool:
     return True
 
 
+def any_folder(folder: Path) -> bool:
+    """For kinds whose marker alone tells them apart."""
+    return True
+
+
 def nothing_against(folder: Path, target: Path) -> list[str]:
     """For kinds that write the target's own tokens."""
     return []
@@ -106,7 +123,8 @@ class DrafterKind:
     title: what `--drafter` names, for sentences. marker: the file by which its folder is known; "" for a kind without
     weights, which is asked for by its name. make: the drafter; raises CheckpointError. fits: whether the drafter of a
     folder is for this target. against: what a reader must know of a folder's drafter for the target in another folder,
-    as sentences; raises CheckpointError. note: what a reader must know of every drafter of this kind.
+    as sentences; raises CheckpointError. holds: whether a folder with the marker holds this kind. note: what a reader
+    must know of every drafter of this kind.
     """
 
     name: str
@@ -115,6 +133,7 @@ class DrafterKind:
     make: Callable[[DrafterContext], Drafter]
     fits: Callable[[Path, ModelConfig], bool] = fits_any
     against: Callable[[Path, Path], list[str]] = nothing_against
+    holds: Callable[[Path], bool] = any_folder
     note: str = ""
 
 
@@ -137,9 +156,10 @@ def kind_of(folder: Path) -> DrafterKind:
     known = [_kinds[name] for name in sorted(_kinds)]
     kinds, named = [kind for kind in known if kind.marker], [kind.name for kind in known if not kind.marker]
     for kind in kinds:
-        if (folder / kind.marker).is_file():
+        if (folder / kind.marker).is_file() and kind.holds(folder):
             return kind
-    markers, titles = (" nor ".join(kind.marker for kind in kinds), ", ".join(kind.title for kind in kinds))
+    markers = " nor ".join(dict.fromkeys(kind.marker for kind in kinds))
+    titles = ", ".join(kind.title for kind in kinds)
     raise CheckpointError(
         f"{folder} holds neither {markers}: --drafter takes a folder with {titles}, or "
         f"{', '.join(['default', *named])}, or none."

@@ -20,7 +20,7 @@ from avlab.engine.model_config import read_config
 from avlab.engine.target import Target
 from avlab.engine.text import Text
 from avlab.training.data import Recordings
-from avlab.training.eagle3.export import STATE_LAYERS, export
+from avlab.training.eagle3.export import export
 from avlab.training.eagle3.network import Eagle3Network
 from avlab.training.eagle3.train import Schedule, Trainer
 from avlab.training.generate import LENGTH, ShardWriter, generate
@@ -28,6 +28,11 @@ from avlab.training.prompts import conversations, headers
 
 DRAFT_VOCABULARY = 8192  # tokens; the file then holds less than 20 MB
 VOCABULARY_ROWS = 40_000  # distributions looked at to choose them
+STATE_LAYERS = (
+    2,
+    15,
+    27,
+)  # whose inputs are tapped: EAGLE-3's low, middle and high, as vLLM takes them by default
 KEPT_KEYS = (29,)  # the recording keeps keys of at least one layer; nobody reads these
 
 
@@ -74,7 +79,7 @@ def trainer(folder: Path, target_name: str, updates: int) -> Trainer:
     found, config = recordings(folder, path), read_config(path)
     head = weights.get("lm_head.weight", weights["model.embed_tokens.weight"])
     vocabulary = chosen_vocabulary(folder, found, head)
-    network = Eagle3Network(config, len(STATE_LAYERS), len(vocabulary))
+    network = Eagle3Network(config, STATE_LAYERS, len(vocabulary))
     network.start_from(weights, vocabulary)
     made = Trainer(network, found, weights, vocabulary, Schedule(updates=updates), folder / "training")
     if made.load():

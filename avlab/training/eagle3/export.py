@@ -9,11 +9,6 @@ from torch import Tensor
 
 from avlab.training.eagle3.network import Eagle3Network, block_of
 
-STATE_LAYERS = (
-    2,
-    15,
-    27,
-)  # whose inputs are tapped: EAGLE-3's low, middle and high, as vLLM takes them by default
 LAYER = "midlayer."
 
 
@@ -57,7 +52,7 @@ def export(network: Eagle3Network, vocabulary: Tensor, out: Path, facts: dict) -
         "mlp_bias": False,
         "torch_dtype": "bfloat16",
         "eagle_config": {
-            "eagle_aux_hidden_state_layer_ids": list(STATE_LAYERS),
+            "eagle_aux_hidden_state_layer_ids": list(network.state_layers),
             "use_aux_hidden_state": True,
         },
         "avlab": facts,

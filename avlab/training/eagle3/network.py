@@ -21,9 +21,9 @@ def block_of(name: str) -> str:
 
 
 class Eagle3Network(nn.Module):
-    """fc: [H, S * H] fuses S tapped states. Weights are in the order of Hugging Face, halves of a rotary pair apart."""
+    """fc: [H, S * H] fuses the inputs of S target layers. Rotary pairs are as Hugging Face has them, apart."""
 
-    def __init__(self, config: ModelConfig, states: int, draft_vocabulary: int):
+    def __init__(self, config: ModelConfig, state_layers: tuple[int, ...], draft_vocabulary: int):
         super().__init__()
         c = self.config = config
         H, Q, KV = c.hidden, c.heads * c.head_dim, c.kv_heads * c.head_dim
@@ -31,8 +31,8 @@ class Eagle3Network(nn.Module):
         def linear(into: int, out: int) -> nn.Linear:
             return nn.Linear(into, out, bias=False)
 
-        self.states = states
-        self.fc = linear(states * H, H)
+        self.state_layers = state_layers
+        self.fc = linear(len(state_layers) * H, H)
         self.q_proj, self.k_proj, self.v_proj = linear(2 * H, Q), linear(2 * H, KV), linear(2 * H, KV)
         self.o_proj = linear(Q, H)
         self.gate_proj, self.up_proj = linear(H, c.intermediate), linear(H, c.intermediate)

@@ -113,7 +113,7 @@ class Trainer:
         s, H = self.schedule, self.network.config.hidden
         C, L, K = len(pieces), max(p.length for p in pieces), s.K
         tokens = torch.zeros(C, L, dtype=torch.long)
-        states, final = torch.zeros(C, L, self.network.states * H), torch.zeros(C, L, H)
+        states, final = torch.zeros(C, L, len(self.network.state_layers) * H), torch.zeros(C, L, H)
         normaliser = torch.full((C, L), math.nan)
         chosen = torch.zeros(C, anchors, dtype=torch.long)
         for c, p in enumerate(pieces):
