@@ -7,9 +7,10 @@ from typing import Any
 import tokenizers
 from tokenizers.decoders import DecodeStream
 
-from avlab.engine.chat_template import ChatTemplate, Message
+from avlab.engine.chat_template import Message
 from avlab.engine.checkpoint_files import TOKENIZER, read_json, without_tokenizer
 from avlab.engine.special_tokens import SETTINGS, read_tokenizer, special_tokens
+from avlab.engine.template_child import GuardedTemplate
 
 NOTHING: Mapping[str, Any] = {}
 
@@ -26,7 +27,7 @@ class Text:
         path = folder / SETTINGS
         self.settings = read_json(path) if path.exists() else {}
         self._special = special_tokens(folder, self.tokenizer)
-        self.template = ChatTemplate(folder, self.settings, self._special)
+        self.template = GuardedTemplate(folder, self.settings, self._special)
         self.has_template = self.template.exists
         self._before = _anchor(self.tokenizer)
 
