@@ -142,6 +142,7 @@ def run_summary(con: duckdb.DuckDBPyConnection, run: str, arm: str | None = None
         "raw_ece": measures(scores(raw.sum(axis=0)))["ece"],
         "exploration": _exploration(con, run, [b["block"] for b in served]),
         "watched": watched(con, run),
+        "server": described["machine"].get("server"),
         "adaptive": described["machine"].get("adaptive"),
         "told": bool(described["machine"].get("told")),
         "extension": bool(described["machine"].get("extension")),

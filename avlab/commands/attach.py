@@ -23,7 +23,10 @@ def _option(name: str) -> OptionInfo:
 
 
 def attach(
-    url: Annotated[str, typer.Argument(help="The server, as http://HOST:PORT.")],
+    urls: Annotated[
+        list[str],
+        typer.Argument(metavar="URL...", help="A server, as http://HOST:PORT, or several side by side."),
+    ],
     model: Annotated[str | None, _option("model")] = None,
     engine: Annotated[str | None, _option("engine")] = None,
     interval: Annotated[float, _option("interval")] = 1.0,
@@ -40,14 +43,14 @@ def attach(
     database: Annotated[str | None, _option("database")] = None,
     as_json: Json = False,
 ) -> None:
-    """Watch a vLLM server that somebody else started: its counters, interval by interval, until Ctrl-C.
+    """Watch vLLM servers that somebody else started: their counters, interval by interval, until Ctrl-C.
 
-    It changes nothing there. What counters cannot tell is said: under adaptive verification trimming looks like
-    rejection in them.
+    Several servers are one run, engine by engine. Nothing is changed there. What counters cannot tell is said: under
+    adaptive verification trimming looks like rejection in them.
     """
     given = {
-        "url": url, "model": model, "engine": engine, "interval": interval, "verification": verification,
-        "telemetry": telemetry,
+        "url": urls[0], "others": urls[1:], "model": model, "engine": engine, "interval": interval,
+        "verification": verification, "telemetry": telemetry,
         "key_variable": key_variable, "ca_file": ca_file, "timeout": timeout, "patience": patience, "wait": wait,
         "duration": duration_of(duration), "tokens": tokens,
         "requests": requests, "database": database if database is not None else str(default_database()),
@@ -63,7 +66,8 @@ def show_watched(summary: Answer) -> None:
     watched = summary["watched"] or {}
     for name, value in (
         ("run", f"{summary['run_id']}, {summary['state']}{reason}"),
-        ("server", f"{summary['target']}, drafter {summary['drafter'] or 'none'}, K = {summary['K']}"),
+        ("server", summary["server"] or "–"),
+        ("model", f"{summary['target']}, drafter {summary['drafter'] or 'none'}, K = {summary['K']}"),
         ("throughput", f"{number(summary['tokens_per_s'], 1)} tokens/s"),
         ("tokens per step", number(summary["tokens_per_step"])),
         ("first token", f"{number(watched.get('first_token_ms'), 0)} ms, mean"),

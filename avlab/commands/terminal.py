@@ -22,6 +22,7 @@ from avlab.formats import number
 from avlab.wire.frames import HEADLINE
 
 WHOLE_ID, SHORT_ID, WIDE = 36, 8, 110  # characters of a run's id; of a terminal with room for whole ones
+MOST_ENGINES = 8  # with a rate of their own in a line of progress
 PLAIN_SECONDS, PLAIN_WIDTH = (
     30.0,
     119,
@@ -130,6 +131,9 @@ class RunDisplay:
         if tally["slope"] is not None:
             betas = " ".join(f"{beta:.2f}" for beta in tally["intercepts"])
             parts.append(f"slope {tally['slope']:.2f}, intercepts {betas}, refits {tally['refits']}")
+        engines = tally["engines"]
+        if 1 < len(engines) <= MOST_ENGINES:
+            parts.append("; ".join(f"{name}: {number(rate, 0)}" for name, rate in sorted(engines.items())))
         reached = {"duration": tally["seconds"], "tokens": tally["tokens"], "requests": tally["requests"]}
         limits = [(reached[name] / limit, name) for name, limit in self._limits.items() if limit]
         share = max(limits, default=(0.0, ""))[0]

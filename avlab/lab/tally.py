@@ -23,6 +23,7 @@ class Tally:
         self.admitted: list[int] = []
         self.accepted: list[int] = []
         self.labelled: list[int] = []
+        self.engines: dict[str, float] = {}  # of watched servers: output tokens a second in the last interval
         self.untold: set[str] = set()  # which of these a watched server does not always tell
         self.warnings: deque[str] = deque(maxlen=100)
         self._begin: float | None = None  # of serving, on the run's clock
@@ -37,6 +38,8 @@ class Tally:
             case frames.Steps(steps):
                 for step in steps:
                     self._add_step(step)
+            case frames.EngineSample(engine=engine, tokens=tokens, seconds=seconds) if seconds > 0:
+                self.engines[engine] = tokens / seconds
             case frames.Block(arm=arm, time=begin):
                 self.arm, self.state = arm, "serving"
                 self._begin = begin if self._begin is None else self._begin
@@ -88,11 +91,12 @@ class Tally:
             "tokens_per_s": self.tokens / seconds if seconds > 0 else None,
             "recent_tokens_per_s": sum(n for _, n in recent) / span if span > 0.5 else None,
             "tokens_per_step": self.tokens / self.emitting if self.emitting else None,
-            "scheduled": sum(self.scheduled),
-            "admitted": sum(self.admitted),
+            "scheduled": None if "scheduled" in self.untold else sum(self.scheduled),
+            "admitted": None if "admitted" in self.untold else sum(self.admitted),
             "accepted": sum(self.accepted),
             "conditional_acceptance": conditional,
             "slope": self.slope,
             "intercepts": list(self.intercepts),
             "refits": self.refits,
+            "engines": dict(self.engines),
         }

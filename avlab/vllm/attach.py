@@ -1,25 +1,27 @@
-"""A server that somebody else started, as a run: its counters, differenced over the lab's own interval.
+"""Servers that somebody else started, as a run: their counters, differenced over the lab's own interval.
 
-A `Step` of such a run is an interval between two readings, all engines of the model together; each engine has an
-`EngineSample` beside it. What counters cannot tell is None there, and said in words once. Where the server has the
-worker extension and is in development mode, a `Step` is a step of its engine, and nothing is missing.
+A `Step` of such a run is an interval between two readings, all engines of all servers together; each engine has an
+`EngineSample` beside it. What counters cannot tell is None there, and said in words once. Where the only server has the
+worker extension and tells its record, a `Step` is a step of its engine, and nothing is missing.
 """
 
 import os
 import platform
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from avlab.about import code_version
-from avlab.vllm import VllmError
 from avlab.vllm.drained import NO_LENGTH, Drained
 from avlab.vllm.find_extension import Found, Unread, find_extension
 from avlab.vllm.find_ring import find_ring
 from avlab.vllm.intervals import engine_sample, step_of
-from avlab.vllm.metrics import Counters, Engine, MetricsError, Reading, between, fell, read, total
+from avlab.vllm.metrics import Reading, fell, total
 from avlab.vllm.server import Server, ServerError
 from avlab.vllm.unknown import cannot_know
+from avlab.vllm.watched import AttachError, Part, Watched, names_of
 from avlab.vllm.watching import Order
 from avlab.wire import commands, frames
 
@@ -28,8 +30,8 @@ WORKLOAD = "its users' requests"
 NOT_TOLD = "not told"
 
 
-class AttachError(VllmError):
-    """The server cannot be watched, or not any more. The message is one sentence."""
+SEVERAL = "Of several servers only the counters are read: attach to one alone to read its worker extension."
+T = TypeVar("T")
 
 
 class Watch:
@@ -38,17 +40,23 @@ class Watch:
     def __init__(self, order: Order):
         self.order, self.put = order, order.outbox.put
         self.config = order.config
-        self.server = Server(
-            self.config.url, self.config.key_variable, self.config.ca_file, self.config.timeout
-        )
-        self.model = self.config.model or ""
+        config = self.config
+        self.servers = [
+            Watched(
+                Server(url, config.key_variable, config.ca_file, config.timeout),
+                name,
+                config.engine,
+                config.model or "",
+            )
+            for url, name in zip(config.servers, names_of(config.servers), strict=True)
+        ]
+        self.several = len(self.servers) > 1
         self.K = 0
         self.adaptive: bool | None = None  # None: not known
         self.block = 0
         self.tokens = self.finished = 0.0
-        self.last: tuple[float, Reading] | None = None  # when, and what was read
         self.tried = 0.0  # when a reading was last attempted
-        self.silent_since: float | None = None
+        self.reported = 0.0  # the end of the last interval that is a step
         self.paused, self.stop_reason = False, ""
         self.drained: Drained | None = None  # what the worker extension tells, where it is there
         self.found: Found | None = None  # where it tells that
@@ -71,64 +79,93 @@ class Watch:
     # ---- the beginning -------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        reading = self._first_reading()
-        version = self.server.version()
-        self.model = self._choose_model(reading)
-        engines = self._mine(reading)
-        info: dict[str, Any] | None = None
+        readings = self._first_readings()
+        for watched, reading in zip(self.servers, readings, strict=True):
+            watched.choose_model(reading)
+        engines = {
+            watched.called(number): counters
+            for watched, reading in zip(self.servers, readings, strict=True)
+            for (_, number), counters in watched.mine(reading).items()
+        }
+        about = self._each(lambda watched: _about(watched.server))
+        unread: list[str] = (
+            [SEVERAL] if self.several else list(about[0].unread)
+        )  # why the extension tells nothing
         found: Found | None = None
-        unread: list[str] = []  # why the extension tells nothing
-        try:
-            info = self.server.configuration()
-            found = self._find(info, reading)
-        except Unread as error:
-            unread = error.sentences
-        except ServerError as error:
-            unread = [f"{error} So its worker extension is not read."]
-        spec = _speculative(info)
+        if not self.several and not unread:
+            try:
+                found = self._find(about[0].info, readings[0])
+            except Unread as error:
+                unread = error.sentences
+            except ServerError as error:
+                unread = [f"{error} So its worker extension is not read."]
         self.K = max(len(each.accepted_by_position) for each in engines.values())
-        self.adaptive = self._verification(spec)
+        self.adaptive = self._verification([each.speculative for each in about])
         if found:
             self.K, self.adaptive = found.K, bool(found.about["adaptive"])
-        drafter = None if not self.K else str(spec.get("model") or spec.get("method") or NOT_TOLD)
+        told = all(each.info is not None for each in about)
+        self._greet(sorted(engines), about, found, told, unread)
+        self.order.state = "serving"
+        self._new_block()
+        if found:
+            self._begin_draining(found)
+            sentences = found.about["missing"]
+        else:
+            sentences = cannot_know(self.adaptive, bool(self.K), told, unread)
+        for sentence in sentences:
+            self.order.event("info", "not told", sentence)
+        if self.config.key_variable and any(url.startswith("http://") for url in self.config.servers):
+            self.order.event("warning", "key", "The key travels unencrypted: https:// would protect it.")
+        readings = self._first_readings()  # once more: what was asked meanwhile has taken seconds
+        self.tried = self.reported = self.order.clock()
+        for watched, reading in zip(self.servers, readings, strict=True):
+            watched.last = (self.tried, reading)
+
+    def _greet(
+        self,
+        engines: Sequence[str],
+        about: Sequence["_About"],
+        found: Found | None,
+        told: bool,
+        unread: Sequence[str],
+    ) -> None:
+        drafters = {
+            str(each.speculative.get("model") or each.speculative.get("method") or NOT_TOLD) for each in about
+        }
         self.put(
             frames.Hello(
                 kind=self.config.kind,
                 pid=os.getpid(),
                 wall=time.time() - self.order.clock(),
                 config=self.config.model_dump(mode="json") | {"policy": ARM, "workload": WORKLOAD},
-                target=self.model,
+                target=", ".join(sorted({watched.model for watched in self.servers})),
                 target_hash="",
-                drafter=drafter,
+                drafter=", ".join(sorted(drafters)) if self.K else None,
                 drafter_hash=None,
                 K=self.K,
                 code=code_version(),
                 machine={
-                    "server": self.config.url,
-                    "engines": sorted(number for _, number in engines),
+                    "server": ", ".join(self.config.servers),
+                    "engines": list(engines),
                     "adaptive": self.adaptive,
-                    "told": info is not None,
+                    "told": told,
                     "extension": found is not None,
-                    "unread": unread,
+                    "unread": list(unread),
                     "system": platform.platform(),
-                    "versions": {"vllm": version, "python": platform.python_version()},
+                    "versions": {
+                        "vllm": ", ".join(sorted({each.version for each in about if each.version})) or None,
+                        "python": platform.python_version(),
+                    },
                 },
             )
         )
-        self.order.state = "serving"
-        self._new_block()
-        if found:
-            self._begin_draining(found)
-            told = found.about["missing"]
-        else:
-            told = cannot_know(self.adaptive, bool(self.K), info is not None, unread)
-        for sentence in told:
-            self.order.event("info", "not told", sentence)
-        if self.config.key_variable and self.config.url.startswith("http://"):
-            self.order.event("warning", "key", "The key travels unencrypted: https:// would protect it.")
-        reading = read(self.server.metrics())  # once more: what was asked meanwhile has taken seconds
-        self.tried = self.order.clock()
-        self.last = (self.tried, reading)
+
+    def _each(self, ask: Callable[[Watched], T]) -> list[T]:
+        """What `ask` gives for each server; all are asked at once."""
+        if not self.several:
+            return [ask(self.servers[0])]
+        with ThreadPoolExecutor(len(self.servers)) as pool:
+            return list(pool.map(ask, self.servers))
 
     def _begin_draining(self, found: Found) -> None:
         if found.K > self.K:
@@ -142,61 +179,36 @@ class Watch:
 
     def _find(self, info: Mapping[str, Any] | None, reading: Reading) -> Found:
         """The extension's record: in its file, where that is named. Raises Unread or ServerError."""
+        (only,) = self.servers
         if self.config.telemetry:
             return find_ring(
-                self.config.telemetry, self.model, sorted(number for _, number in self._mine(reading))
+                self.config.telemetry, only.model, sorted(number for _, number in only.mine(reading))
             )
-        return find_extension(self.server, info, self._first_alone(reading))
+        return find_extension(only.server, info, only.alone(reading))
 
-    def _first_alone(self, reading: Reading) -> bool:
-        """Whether the server's first engine is all that is watched."""
-        return len(reading.engines) == 1 or [key for _, key in self._mine(reading)] == [_first(reading)]
-
-    def _first_reading(self) -> Reading:
-        """The first look; it waits for a server that is not up. Raises AttachError, ServerError, MetricsError."""
+    def _first_readings(self) -> list[Reading]:
+        """The first look; it waits for servers that are not up. Raises AttachError or ServerError."""
         until = self.order.clock() + self.config.wait
         while True:
-            self.order.progress(f"asking {self.config.url}", 0, 0)
-            try:
-                return read(self.server.metrics())
-            except (ServerError, MetricsError) as error:
-                passing = isinstance(error, MetricsError) or error.passing
-                if not passing or self.order.clock() >= until:
-                    raise
+            self.order.progress(f"asking {', '.join(self.config.servers)}", 0, 0)
+            answers = self._each(Watched.read)
+            errors = [each for each in answers if isinstance(each, ServerError)]
+            if not errors:
+                return [each for each in answers if isinstance(each, Reading)]
+            if not all(error.passing for error in errors) or self.order.clock() >= until:
+                raise next((error for error in errors if not error.passing), errors[0])
             self.order.outbox.wait(self.config.interval)
             self._obey()
             if self.stop_reason:
                 raise AttachError("Watching was stopped before the server was up.")
 
-    def _choose_model(self, reading: Reading) -> str:
-        models = sorted({model for model, _ in reading.engines})
-        if not self.model and len(models) == 1:
-            return models[0]
-        if not self.model:
-            raise AttachError(
-                f"The server serves {len(models)} models, {', '.join(models)}: choose one with --model."
-            )
-        if self.model not in models:
-            raise AttachError(f"The server does not serve {self.model!r}; it serves {', '.join(models)}.")
-        return self.model
-
-    def _mine(self, reading: Reading) -> dict[Engine, Counters]:
-        """The engines that this run watches. Raises AttachError where there is none."""
-        mine = {key: each for key, each in reading.engines.items() if key[0] == self.model}
-        chosen = {key: each for key, each in mine.items() if self.config.engine in (None, key[1])}
-        if not chosen:
-            numbers = ", ".join(sorted(number for _, number in mine))
-            raise AttachError(
-                f"The server has no engine {self.config.engine} of {self.model}; it has {numbers}."
-                if mine
-                else f"The server does not serve {self.model} any more."
-            )
-        return chosen
-
-    def _verification(self, spec: Mapping[str, Any]) -> bool | None:
+    def _verification(self, told: Sequence[Mapping[str, Any]]) -> bool | None:
+        """Whether it is adaptive on any server; None where one does not say and none is."""
         if self.config.verification != "ask":
             return self.config.verification == "adaptive"
-        return bool(spec.get("enable_adaptive_verification")) if spec else None
+        if any(spec.get("enable_adaptive_verification") for spec in told):
+            return True
+        return False if all(told) else None
 
     def _new_block(self) -> None:
         self.put(frames.Block(self.block, ARM, "serve", self.order.step, self.order.clock(), WORKLOAD))
@@ -236,7 +248,8 @@ class Watch:
         if paused != self.paused:
             self.paused, self.order.state = paused, "paused" if paused else "serving"
             self.order.event("info", self.order.state, "Nothing is read." if paused else "Reading goes on.")
-            self.last = None  # the next reading begins an interval
+            for watched in self.servers:
+                watched.last = None  # the next reading begins an interval
 
     # ---- looking -------------------------------------------------------------------------------------------
 
@@ -249,52 +262,82 @@ class Watch:
         record; until then the server is silent, and the interval goes on.
         """
         self.tried = self.order.clock()
-        try:
-            reading = read(self.server.metrics())
-            before, after = self.last, (self.order.clock(), reading)
-            if before and fell(before[1], reading):
-                self._restarted(after)
-                before = None
-            if self.lost:
-                self._find_again(reading)
-            found = self._record() if before else None
-            if (
-                found and self.drained and found["next"] <= self.drained.after
-            ):  # a restart that no counter shows
-                self._restarted(after)
-                before = None
-        except ServerError as error:
-            self._silent(error)
-            return
-        except MetricsError as error:  # a server that is starting has none yet
-            self._silent(ServerError(str(error), passing=True))
-            return
-        if self.silent_since is not None:
-            self.silent_since, self.order.state = None, "serving"
-            self.order.event("info", "server", "The server answers again.")
-        self.last = after
-        if before:
-            self._tell_engines(before[1], reading)
-            self._report(before, after, found)
+        answers = self._each(Watched.read)
+        now, parts = self.order.clock(), list[Part]()
+        found: Mapping[str, Any] | None = None
+        for watched, answer in zip(self.servers, answers, strict=True):
+            try:
+                if isinstance(answer, ServerError):
+                    raise answer
+                before, after = watched.last, (now, answer)
+                if before and fell(before[1], answer):
+                    self._restarted(watched, after)
+                    before = None
+                if self.lost:
+                    self._find_again(answer)
+                found = self._record() if before else None
+                if (
+                    found and self.drained and found["next"] <= self.drained.after
+                ):  # a restart that no counter shows
+                    self._restarted(watched, after)
+                    before = None
+                mine = watched.parts(before, after) if before else []
+                if self.several:
+                    watched.mine(answer)
+            except ServerError as error:
+                self._silent(watched, error)
+                continue
+            except AttachError as error:  # another model stands at one of several addresses
+                if not self.several:
+                    raise
+                self._silent(watched, ServerError(str(error), passing=True))
+                continue
+            watched.last = after
+            if before:
+                self._tell_engines(watched, before[1], answer)
+            if self._answers_again(watched, before):
+                parts += mine
+        if all(each.silent_since is not None for each in self.servers):
+            self.order.state = "waiting for the server"
+        if all(each.missed for each in self.servers):
+            raise AttachError(
+                f"All servers have been silent for {self.config.patience:g} s, so watching ended."
+            )
+        if parts:
+            self._report(parts, now, found)
 
-    def _tell_engines(self, before: Reading, after: Reading) -> None:
+    def _answers_again(self, watched: Watched, before: tuple[float, Reading] | None) -> bool:
+        """Whether what a server has done since its last answer counts. Steps of the others may have gone on meanwhile:
+        then one interval would hold the tokens of many.
+        """
+        covered = before is not None and before[0] < self.reported
+        if watched.silent_since is not None:
+            watched.silent_since, watched.missed, self.order.state = None, False, "serving"
+            server = watched.name or "The server"
+            left_out = " What it did meanwhile is not counted." if covered else ""
+            self.order.event("info", "server", f"{server} answers again.{left_out}")
+        return before is not None and not covered
+
+    def _tell_engines(self, watched: Watched, before: Reading, after: Reading) -> None:
         """Engines that left /metrics or came to it: throughput is of those that are there."""
-        old, new = ({key for key in each.engines if key[0] == self.model} for each in (before, after))
+        old, new = ({key for key in each.engines if key[0] == watched.model} for each in (before, after))
         if self.config.engine is not None:
             return
         for _, engine in sorted(old - new):
             self.order.event(
-                "warning", "server", f"Engine {engine} left /metrics: rates are of {len(new)} from here on."
+                "warning",
+                "server",
+                f"Engine {watched.called(engine)} left /metrics: rates are of {len(new)} from here on.",
             )
         for _, engine in sorted(new - old):
-            self.order.event("info", "server", f"Engine {engine} came to /metrics.")
+            self.order.event("info", "server", f"Engine {watched.called(engine)} came to /metrics.")
 
-    def _restarted(self, now: tuple[float, Reading]) -> None:
-        self.block, self.last = self.block + 1, now
+    def _restarted(self, watched: Watched, now: tuple[float, Reading]) -> None:
+        self.block, watched.last = self.block + 1, now
         self.order.event(
             "warning",
             "server",
-            "The server restarted: it counts from the beginning. The interval is left out.",
+            f"{watched.name or 'The server'} restarted: it counts from the beginning. The interval is left out.",
         )
         self._new_block()
         self.lost, self.drained = self.lost or self.drained is not None, None
@@ -303,7 +346,7 @@ class Watch:
     def _find_again(self, reading: Reading) -> None:
         """The extension of a server that restarted. Raises ServerError where it may be found the next time."""
         try:
-            found = self._find(self.server.configuration(), reading)
+            found = self._find(self.servers[0].server.configuration(), reading)
         except (Unread, ServerError) as error:
             if isinstance(error, ServerError) and error.passing:
                 raise
@@ -320,48 +363,51 @@ class Watch:
             return None
         return self.found.drain(self.drained.after, self.drained.refits_after)
 
-    def _silent(self, error: ServerError) -> None:
-        """Wait for a server that does not answer, but not for ever. Raises what cannot pass."""
-        if not error.passing:
+    def _silent(self, watched: Watched, error: ServerError) -> None:
+        """A server did not answer. Raises what cannot pass, where it is the only one."""
+        if not error.passing and not self.several:
             raise error
         now = self.order.clock()
-        if self.silent_since is None:
-            self.silent_since, self.order.state = now, "waiting for the server"
+        if watched.silent_since is None:
+            watched.silent_since = now
             self.order.event("warning", "server", str(error))
-        elif now - self.silent_since > self.config.patience:
-            raise AttachError(
-                f"{error} It has been silent for {self.config.patience:g} s, so watching ended."
-            )
-
-    def _report(
-        self, before: tuple[float, Reading], after: tuple[float, Reading], found: Mapping[str, Any] | None
-    ) -> None:
-        """One interval: a sample for each engine, and a step for all, or the steps that the extension recorded."""
-        seconds = after[0] - before[0]
-        parts: dict[Engine, Counters] = {}
-        for key, counters in self._mine(after[1]).items():
-            if key in before[1].engines:  # else it is new: it is known from the next interval on
-                parts[key] = between(before[1].engines[key], counters)
-        if not parts:
-            return
-        step = self.order.step
-        for (model, engine), counters in parts.items():
-            self.put(engine_sample(counters, step, after[0], self.block, model, engine, seconds))
-        everything = total(list(parts.values()))
-        by_position = everything.accepted_by_position
-        if by_position and not self.unequal and abs(sum(by_position) - everything.accepted) > 1:
-            self.unequal = True
+        elif now - watched.silent_since > self.config.patience and not watched.missed:
+            watched.missed = True
+            if not self.several:
+                raise AttachError(
+                    f"{error} It has been silent for {self.config.patience:g} s, so watching ended."
+                )
             self.order.event(
                 "warning",
                 "server",
-                f"Accepted tokens and their counts by position differ, {everything.accepted:,.0f} and "
-                f"{sum(by_position):,.0f} in one interval: do not trust acceptance by position here.",
+                f"{watched.name} has been silent for {self.config.patience:g} s: rates are of the others.",
             )
+
+    def _report(self, parts: Sequence[Part], now: float, found: Mapping[str, Any] | None) -> None:
+        """One interval: a sample for each engine, and a step for all, or the steps that the extension recorded."""
+        step = self.order.step
+        for part in parts:
+            self.put(
+                engine_sample(part.counters, step, now, self.block, part.model, part.engine, part.seconds)
+            )
+            by_position, accepted = part.counters.accepted_by_position, part.counters.accepted
+            if by_position and not self.unequal and abs(sum(by_position) - accepted) > 1:
+                self.unequal = True
+                self.order.event(
+                    "warning",
+                    "server",
+                    f"Accepted tokens and their counts by position differ, {accepted:,.0f} and "
+                    f"{sum(by_position):,.0f} in one interval of engine {part.engine}: do not trust acceptance by "
+                    "position here.",
+                )
+        counters = [part.counters for part in parts]
+        everything = total(counters)
         if self.drained and found is not None:
             self._take(self.drained, found, round(everything.waiting))
         else:
-            self.put(frames.Steps([step_of(everything, step, after[0], self.block, self.adaptive)]))
+            self.put(frames.Steps([step_of(counters, step, now, self.block, self.adaptive)]))
             self.order.step = step + 1
+        self.reported = now
         self.tokens += everything.tokens
         self.finished += everything.finished
 
@@ -389,11 +435,23 @@ class Watch:
             self.order.step = steps[-1].step + 1
 
 
-def _first(reading: Reading) -> str:
-    """The number of the server's first engine."""
-    return min((number for _, number in reading.engines), key=lambda number: (len(number), number))
+@dataclass(frozen=True)
+class _About:
+    """What a server says of itself. info: its configuration, None where it does not tell it; unread: why, in words."""
+
+    version: str | None
+    info: Mapping[str, Any] | None
+    unread: Sequence[str]
+
+    @property
+    def speculative(self) -> Mapping[str, Any]:
+        spec = (self.info or {}).get("vllm_config", {}).get("speculative_config")
+        return spec if isinstance(spec, Mapping) else {}
 
 
-def _speculative(info: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    spec = (info or {}).get("vllm_config", {}).get("speculative_config")
-    return spec if isinstance(spec, Mapping) else {}
+def _about(server: Server) -> _About:
+    version = server.version()
+    try:
+        return _About(version, server.configuration(), ())
+    except ServerError as error:
+        return _About(version, None, [f"{error} So its worker extension is not read."])

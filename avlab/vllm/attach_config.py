@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from avlab.config import ConfigError, default_database
 from avlab.field_sentences import sentences
@@ -40,6 +40,9 @@ class AttachConfig(BaseModel):
     duration: float | None = Field(None, gt=0, le=30 * 86400, description="seconds to watch, or forever")
     tokens: int | None = Field(None, ge=1, description="end after so many output tokens")
     requests: int | None = Field(None, ge=1, description="end when so many requests have ended")
+    others: tuple[str, ...] = Field(
+        (), max_length=31, description="further servers, watched beside the first"
+    )
     database: str = Field(
         default_factory=lambda: str(default_database()),
         min_length=1,
@@ -62,7 +65,25 @@ class AttachConfig(BaseModel):
         """All values, in JSON's types."""
         return self.model_dump(mode="json")
 
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """The addresses of all servers, the first one first."""
+        return (self.url, *self.others)
+
     @field_validator("url")
     @classmethod
     def _url(cls, text: str) -> str:
         return base_url(text)
+
+    @field_validator("others")
+    @classmethod
+    def _others(cls, texts: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(map(base_url, texts))
+
+    @model_validator(mode="after")
+    def _apart(self) -> Self:
+        if len(set(self.servers)) < len(self.servers):
+            raise ValueError("An address stands there twice: name every server once.")
+        if self.others and self.telemetry:
+            raise ValueError("A telemetry file is of one server: attach to that alone.")
+        return self

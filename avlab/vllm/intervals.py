@@ -1,21 +1,29 @@
 """An interval between two readings of a server's counters, as frames."""
 
+from collections.abc import Sequence
 from typing import Any
 
-from avlab.vllm.metrics import Counters
+from avlab.vllm.metrics import Counters, total
 from avlab.wire import frames
 
 
-def step_of(counters: Counters, step: int, time: float, block: int, adaptive: bool | None) -> frames.Step:
-    """An interval as a step. By position only acceptance is told; where drafts were of full length that is what was
-    scheduled too, and where verification is known to be fixed, what was admitted, and labelled: a slot is if all before
-    it were accepted.
+def step_of(
+    parts: Sequence[Counters], step: int, time: float, block: int, adaptive: bool | None
+) -> frames.Step:
+    """An interval of one or more engines as a step. By position only acceptance is told; where every engine's drafts
+    were of its full length that is what was scheduled too, and where verification is known to be fixed, what was
+    admitted, and labelled: a slot is if all before it were accepted.
     """
+    counters = total(list(parts))
     K = len(counters.accepted_by_position)
     accepted = tuple(map(round, counters.accepted_by_position))
-    drafts = round(counters.drafts)
-    full = K > 0 and round(counters.draft_tokens) == K * drafts
-    scheduled = (drafts,) * K if full else None
+    full = K > 0 and all(
+        round(each.draft_tokens) == len(each.accepted_by_position) * round(each.drafts) for each in parts
+    )
+    scheduled = tuple(_sums([(round(each.drafts),) * len(each.accepted_by_position) for each in parts], K))
+    reached = tuple(
+        _sums([(round(each.drafts), *map(round, each.accepted_by_position))[:-1] for each in parts], K)
+    )
     fixed = full and adaptive is False
     return frames.Step(
         step=step,
@@ -28,11 +36,16 @@ def step_of(counters: Counters, step: int, time: float, block: int, adaptive: bo
         drafted=K,
         budget=round(counters.draft_tokens) if fixed else None,
         tokens=round(counters.tokens),
-        scheduled=scheduled,
+        scheduled=scheduled if full else None,
         admitted=scheduled if fixed else None,
         accepted=accepted,
-        labelled=(drafts, *accepted[:-1]) if fixed else None,
+        labelled=reached if fixed else None,
     )
+
+
+def _sums(rows: Sequence[Sequence[int]], K: int) -> list[int]:
+    """By position, of rows that may be shorter than K."""
+    return [sum(row[k] for row in rows if k < len(row)) for k in range(K)]
 
 
 def engine_sample(

@@ -75,7 +75,7 @@ def test_no_line_of_progress_is_longer_than_the_terminal(monkeypatch, width):
     tally = {
         "steps": 10, "state": "serving", "policy": DEFAULT, "recent_tokens_per_s": 490.0, "tokens_per_step": 2.1,
         "running": 16, "conditional_acceptance": [0.6, 0.5] * 4, "slope": 0.5, "intercepts": [-2.0] * 7, "refits": 9,
-        "seconds": 3.0, "tokens": 9, "requests": 1, "emulated": False,
+        "engines": {}, "seconds": 3.0, "tokens": 9, "requests": 1, "emulated": False,
     }  # fmt: skip
     console = Console(width=width, force_terminal=True)
     monkeypatch.setattr(terminal, "errors", lambda: console)

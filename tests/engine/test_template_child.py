@@ -35,7 +35,7 @@ def test_it_says_what_the_template_says(tmp_path):
 def test_what_it_refuses_is_the_same_sentence(tmp_path):
     template = guarded(tmp_path, "{{ raise_exception('no system') }}")
     for _ in range(2):  # it goes on
-        with pytest.raises(CheckpointError, match="refused the messages .no system"):
+        with pytest.raises(CheckpointError, match=r"refused the messages .no system"):
             template.render(CHAT, {})
     with pytest.raises(CheckpointError, match="cannot be read"):
         guarded(tmp_path, "{% for %}")

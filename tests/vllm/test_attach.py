@@ -76,13 +76,13 @@ def test_intervals_are_differences_of_what_two_engines_count():
 
 def test_what_is_admitted_and_labelled_is_told_only_where_verification_is_fixed():
     counters = Counters(drafts=40, draft_tokens=80, accepted=40, accepted_by_position=(30, 10))
-    fixed = step_of(counters, 0, 1.0, 0, adaptive=False)
+    fixed = step_of([counters], 0, 1.0, 0, adaptive=False)
     assert (fixed.admitted, fixed.labelled, fixed.budget) == ((40, 40), (40, 30), 80)
     for adaptive in (True, None):
-        unsure = step_of(counters, 0, 1.0, 0, adaptive)
+        unsure = step_of([counters], 0, 1.0, 0, adaptive)
         assert unsure.scheduled == (40, 40) and unsure.admitted is unsure.labelled is None
     short = Counters(drafts=40, draft_tokens=61, accepted=40, accepted_by_position=(30, 10))
-    assert step_of(short, 0, 1.0, 0, adaptive=False).scheduled is None  # drafts of several lengths
+    assert step_of([short], 0, 1.0, 0, adaptive=False).scheduled is None  # drafts of several lengths
 
 
 @pytest.mark.parametrize(
