@@ -235,6 +235,23 @@ class Lab:
         with self.database.reading() as con:
             return queries.step_costs(con, queries.find_run(con, run))
 
+    def find(self, run: str) -> str:
+        """A run's whole id."""
+        with self.database.reading() as con:
+            return queries.find_run(con, run)
+
+    def frame(self, run: str, name: str, file: str) -> None:
+        """Write one of a run's tables to a Parquet file, as notebooks read it."""
+        from avlab.store.frames import frame  # pandas loads only when a notebook asks
+
+        with self.database.reading() as con:
+            frame(con, run, name).to_parquet(file)
+
+    def run_summary(self, run: str, arm: str | None) -> dict:
+        """A run's headline numbers, of one arm if asked."""
+        with self.database.reading() as con:
+            return queries.run_summary(con, run, arm)
+
     def close(self) -> None:
         """Stop the worker, answer nobody, give the file free. Closing twice does nothing."""
         if self.owner is not None:
@@ -271,6 +288,9 @@ class Lab:
             "costs": self.costs,
             "step_costs": self.step_costs,
             "window": self.window,
+            "find": self.find,
+            "frame": self.frame,
+            "summary": self.run_summary,
         }
         try:
             return Owner(self.database.path, handlers)

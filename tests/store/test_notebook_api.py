@@ -1,6 +1,7 @@
 """avlab.open(path) in a notebook."""
 
 import os
+import pickle
 import subprocess
 import sys
 
@@ -10,7 +11,9 @@ import store_frames as frames
 from places import ROOT
 
 import avlab
+from avlab.lab.lab import Lab
 from avlab.store.errors import DatabaseHeld, StoreError, UnknownRun
+from avlab.store.frames import FRAMES
 from avlab.store.ids import new_run_id
 from avlab.store.recorder import Recorder
 
@@ -104,6 +107,46 @@ def test_a_notebook_is_told_who_writes_the_file(tmp_path):
         said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
     assert said.stdout.startswith(DatabaseHeld.__name__), said.stderr
     assert f"held by another process (PID {os.getpid()}, since" in said.stdout
+
+
+def test_a_notebook_reads_through_the_lab_that_has_the_file(tmp_path):
+    path, run = tmp_path / "lab.duckdb", new_run_id()
+    with Recorder(path) as recorder:
+        for envelope in frames.envelopes(frames.whole_run(), run):
+            recorder.record(envelope)
+    with avlab.open(path) as read:
+        expected = {name: getattr(read.run(run), name) for name in FRAMES}
+        summary = read.run(run).summary()
+    code = (
+        "import avlab, pickle, sys\n"
+        f"lab = avlab.open({str(path)!r})\n"
+        f"run = lab.run({run[-9:]!r})\n"
+        f"found = {{name: getattr(run, name) for name in {tuple(FRAMES)!r}}}\n"
+        "try: lab.run('xyz')\n"
+        "except Exception as error: wrong = str(error)\n"
+        "pickle.dump((found, run.summary(), len(lab.runs()), wrong), sys.stdout.buffer)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    with Lab(path):
+        told = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment)
+    assert not told.returncode, told.stderr.decode()
+    found, known, runs, wrong = pickle.loads(told.stdout)
+    for name, frame in expected.items():
+        pd.testing.assert_frame_equal(found[name], frame, check_dtype=False)
+    assert known == summary and runs == 1 and "No run answers to 'xyz'" in wrong
+
+
+def test_damage_is_a_sentence_in_a_notebook(path, run, tmp_path):
+    damaged = tmp_path / "lab.duckdb"
+    held = bytearray(path.read_bytes())
+    for at in range(3 * 4096, len(held), 4096):
+        held[at + 100 : at + 200] = bytes(100)
+    damaged.write_bytes(held)
+    with pytest.raises(StoreError) as told:
+        found = avlab.open(damaged).run(run)
+        for name in FRAMES:
+            getattr(found, name)
+    assert "lab.duckdb" in str(told.value)
 
 
 def test_the_owner_reads_its_own_file_while_it_records(tmp_path):
