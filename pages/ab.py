@@ -4,6 +4,7 @@ import streamlit as st
 
 from avlab import formats
 from avlab.escaping import in_markdown
+from avlab.experiments import progress
 from avlab.experiments.analysis import analyse
 from avlab.experiments.answers import ABAnswer
 from avlab.experiments.plan import DESIGNS
@@ -33,26 +34,16 @@ shown = page(
     "Does adaptive verification beat the best fixed length on this traffic at this load, by how much, and why?",
     before=before,
 )
-with host.connection() as con:
-    others = queries.experiment_runs(con)
-if shown.run not in others and not shown.live:
-    st.info(
-        "The run on show has no A/B in it. Set one up above, or see one that was recorded.",
-        icon=":material/science:",
-    )
-    other_runs.lead(others, "A/B")
-    end()
+other_runs.where_absent(
+    shown, "A/B", False, "The run on show has no A/B in it. Set one up above, or see one that was recorded."
+)
 slo = experiment_columns.objective()
 
 
 def draw() -> None:
     with host.connection() as con:
-        if shown.run not in queries.experiment_runs(con):
-            st.info(
-                "The run on show has no A/B in it: stop it, and set one up above.", icon=":material/science:"
-            )
-            return
-        version = (shown.live, len(queries.rounds(con, shown.run)))  # only whole rounds count
+        rounds = queries.rounds(con, shown.run)
+        version = (shown.live, len(rounds))  # only whole rounds count
         answer = host.feed(shown.run).as_of(("ab", slo), version, lambda: analyse(con, shown.run, slo))
     plan = answer.plan
     st.markdown(
@@ -62,7 +53,7 @@ def draw() -> None:
     if notes := recorded_kind(shown.description["kind"]).ab_notes(shown.description["config"]):
         st.caption(notes)
     if shown.live:
-        progress(answer)
+        how_far(answer, progress.progress(plan, rounds, host.feed(shown.run).last_step()))
     if again := [arm for arm in plan.arms if "#" in arm]:
         st.caption(ab_setup.again_means(again))
     for place, sentence in enumerate(in_markdown(formats.unbroken(each)) for each in answer.verdicts):
@@ -87,13 +78,11 @@ def draw() -> None:
     reasons(answer)
 
 
-def progress(answer: ABAnswer) -> None:
-    done, plan = answer.rounds, answer.plan
-    learning = not done and not answer.dropped and plan.learn
-    told = " (adaptive arms learn first)" if learning else ""
-    if answer.seconds_a_round and done < plan.rounds:
-        told = f", about {formats.seconds((plan.rounds - done) * answer.seconds_a_round)} to go"
-    st.progress(min(done / plan.rounds, 1.0), text=f"{done} of {plan.rounds} rounds{told}")
+def how_far(answer: ABAnswer, so_far: progress.Progress) -> None:
+    """What is under way, how long there is to go, and what the rounds say before they give an interval."""
+    pace = st.session_state.setdefault(f"pace-{shown.run}", progress.Pace())
+    share = min(so_far.done / so_far.total, 1.0)
+    st.progress(share, text=so_far.text + pace(so_far.done, so_far.total))
     if said := provisional(answer):
         st.caption(badge.said(said))
 

@@ -45,15 +45,12 @@ shown = page(
     "Which policy gives the most tokens at the speed a user wants, from an idle machine to a full one?",
     before=before,
 )
-with host.connection() as con:
-    measured = queries.experiment_runs(con, frontier=True)
-if shown.run not in measured and not shown.live:
-    st.info(
-        "The run on show measured no frontier. Start one above, or see one that was recorded.",
-        icon=":material/science:",
-    )
-    other_runs.lead(measured, "frontier")
-    end()
+other_runs.where_absent(
+    shown,
+    "frontier",
+    True,
+    "The run on show measured no frontier. Start one above, or see one that was recorded.",
+)
 
 slo = experiment_columns.objective()
 published: list[PublishedPoint] = []
@@ -98,12 +95,6 @@ def laid(points: list[Point]) -> tuple[list[PublishedPoint], bool, str]:
 
 def draw() -> None:
     with host.connection() as con:
-        if shown.run not in queries.experiment_runs(con, frontier=True):
-            st.info(
-                "The run on show measures no frontier: stop it, and start one above.",
-                icon=":material/science:",
-            )
-            return
         version = (shown.live, queries.finished_blocks(con, shown.run))
         answer = host.feed(shown.run).as_of(
             ("frontier", slo), version, lambda: analyse_frontier(con, shown.run, slo)

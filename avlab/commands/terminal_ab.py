@@ -1,6 +1,5 @@
 """What the command line shows of an A/B: its rounds and verdict while it runs, tables at its end."""
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -8,6 +7,7 @@ from rich.table import Table
 
 from avlab.commands.terminal import RunDisplay, answers
 from avlab.experiments.answers import ABAnswer, ArmSeen, Comparison, FrontierAnswer
+from avlab.experiments.progress import Pace
 from avlab.experiments.words import LEDGER, block_length, errors_together, ratios_explained, rounds
 from avlab.formats import DASH, number
 from avlab.policies.arm import arm_of
@@ -21,26 +21,6 @@ USERS = {
     "p50_ttft_ms": "ms to first\np50",
 }
 LEARNING = " (adaptive arms learn first)"
-
-
-class Pace:
-    """How long something takes that goes on in like parts, by the parts whose end was seen."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic):
-        self._clock = clock
-        self._first = self._last = (0.0, 0)  # when a part was seen to have ended, and how many had
-
-    def __call__(self, done: int, total: int) -> str:
-        """What to add to a line: about how long there is to go; nothing while that is not known."""
-        now = self._clock()
-        if done > self._last[1]:
-            self._last = now, done
-            self._first = self._first if self._first[1] else self._last
-        (began, before), (then, parts) = self._first, self._last
-        if parts == before or done >= total:
-            return ""
-        seconds = max((total - parts) * (then - began) / (parts - before) - (now - then), 0.0)
-        return f", about {seconds / 60:.0f} min to go" if seconds >= 90 else f", about {seconds:.0f} s to go"
 
 
 def _learns(plan: Experiment) -> bool:

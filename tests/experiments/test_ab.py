@@ -14,14 +14,15 @@ from answers import recorded_plan
 from places import ROOT, SUPPORT
 
 from avlab.commands.ab import Watch
-from avlab.commands.terminal_ab import Pace
 from avlab.config import ConfigError, RunConfig
 from avlab.experiments.analysis import NoExperiment, analyse
 from avlab.experiments.answers import Comparison
 from avlab.experiments.plan import make_plan, notes
+from avlab.experiments.progress import Pace, progress
 from avlab.experiments.values import from_values, to_values
 from avlab.experiments.words import RATIO, verdict
 from avlab.lab.lab import Lab
+from avlab.store.experiment_rows import Round
 
 WORKER = (sys.executable, str(SUPPORT / "stand_in_serving.py"))
 CLI = (sys.executable, str(SUPPORT / "stand_in_cli.py"))
@@ -309,6 +310,22 @@ def test_how_long_it_takes_is_told_from_the_parts_that_are_done():
     now[0] = 290.0
     assert pace(26, 30) == ", about 38 s to go"
     assert pace(30, 30) == ""
+
+
+def test_progress_counts_steps_from_the_first_one_of_learning():
+    plan = recorded_plan(
+        ["adaptive", "fixed:5"], rounds=10, learn=100, length=20.0, washout=5, design="switchback"
+    )
+    learning = progress(plan, [], 39)
+    assert learning.text == "Learning, before the first round: 40 of 100 steps"
+    assert (learning.done, learning.total) == (40, 100 + 10 * 50)
+    first = progress(plan, [], 119)
+    assert first.text == "0 of 10 rounds" and first.done == 120
+    over = [Round(0, True, "", 5.0, 149), Round(1, False, "paused", 9.0, 170)]
+    later = progress(plan, over, 180)
+    assert later.text == "1 of 10 rounds, 1 dropped" and later.done == 160
+    seconds = progress(recorded_plan(["adaptive", "fixed:5"], rounds=10, unit="seconds"), over, 180)
+    assert (seconds.done, seconds.total) == (1, 10)
 
 
 @pytest.mark.model

@@ -8,9 +8,9 @@ import socket
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from dashboard import ALL_PAGES, charts, opened, page, said
+from dashboard import ALL_PAGES, charts, opened, page, said, until
 
-from avlab import sample
+from avlab import sample, story
 from avlab.policies.arm import DEFAULT_ARM
 from avlab.ui import host
 
@@ -113,3 +113,14 @@ def test_a_folder_in_a_text_is_found(text):
 
 def test_the_shipped_runs_are_small():
     assert sum(file.stat().st_size for file in sample.FOLDER.rglob("*") if file.is_file()) < MOST_BYTES
+
+
+def test_while_the_story_runs_pages_of_experiments_lead_to_shipped_ones(tmp_path):
+    with opened(tmp_path / "lab.duckdb") as lab:
+        sample.add(lab.database)
+        run = story.play(lab)
+        until(lambda: run in {each["run_id"] for each in host.run_list()})
+        for name, sort in (("ab", "A/B"), ("frontier", "frontier")):
+            app = page(name)
+            assert not app.exception and f"Show the last {sort}" in [each.label for each in app.button]
+            assert "Ships with avlab." in said(app)
