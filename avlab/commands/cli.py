@@ -20,6 +20,7 @@ from avlab.bias.grammar import CaseError
 from avlab.commands import bias, encoding, lab, machine, replay, terminal, trace, vllm
 from avlab.commands.ab import ab
 from avlab.commands.attach import attach
+from avlab.commands.canary import canary
 from avlab.commands.doctor import doctor
 from avlab.commands.export import costs, export, report
 from avlab.commands.frontier import frontier
@@ -46,6 +47,7 @@ COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
     "bias": bias.app,
     "vllm": vllm.app,
     "attach": attach,
+    "canary": canary,
     "sidecar": sidecar,
     "doctor": doctor,
     "runs": runs,

@@ -67,7 +67,7 @@ class Tally:
                 mine[k] += count
         self._now = max(self._now, step.time)
         self._recent.append((step.time, step.tokens))
-        while self._now - self._recent[0][0] > RECENT_SECONDS:
+        while self._recent and self._now - self._recent[0][0] > RECENT_SECONDS:  # steps may come late
             self._recent.popleft()
 
     def snapshot(self) -> dict[str, Any]:

