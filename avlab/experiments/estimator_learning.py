@@ -62,7 +62,7 @@ def fully_verified(trace: Trace) -> Slots:
     order = np.lexsort((anchor, text))
     anchor, text = anchor[order], text[order]
     position = anchor - trace.first[text]
-    offered = np.clip(trace.limit[text] - position - 2, 0, K)
+    offered = np.minimum(np.clip(trace.limit[text] - position - 2, 0, K), trace.slots()[anchor])
     left = trace.output_tokens[text] - 1 - position
     return Slots(
         text,

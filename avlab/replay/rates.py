@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from avlab.replay.about import TraceError
 from avlab.replay.trace import Trace
 
@@ -13,7 +15,7 @@ LONGEST_NAME = 60
 
 def rates_of(trace: Trace) -> list[float | None]:
     """The chance that a slot is accepted given that those before it were, over all anchors; None where none was."""
-    left = trace.left()
+    left = np.minimum(trace.left(), trace.slots())
     found: list[float | None] = []
     for k in range(trace.about.K):
         reached = (trace.accepted >= k) & (left > k)

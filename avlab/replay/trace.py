@@ -7,7 +7,7 @@ t + 1 to t + K. What a policy can do there follows from how many slots follow th
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -44,7 +44,8 @@ class Trace:
     [A, K, F] float32. acceptance [A, K]: the true chance of a slot given its drafted prefix, sum of min(p, q); nan
     where it was not asked for. behind [A, K, K, F]: row a holds the features of a draft that follows the text for a
     slots and then knows it no more; where the draft follows the text for fewer, any. None where drafts do not depend on
-    draws. Where every text was drafted for several times, `about.draws`, its copies stand side by side as texts.
+    draws. drafted [A]: how many slots hold a draft, of a drafter that may find fewer than K; None: all do. Where every
+    text was drafted for several times, `about.draws`, its copies stand side by side as texts.
     """
 
     about: About
@@ -57,6 +58,7 @@ class Trace:
     features: np.ndarray
     acceptance: np.ndarray
     behind: np.ndarray | None = None
+    drafted: np.ndarray | None = None
 
     @property
     def texts(self) -> int:
@@ -70,6 +72,10 @@ class Trace:
         """Output tokens behind each anchor, [A]."""
         counts = self.output_tokens - 1
         return np.repeat(self.first + counts, counts) - np.arange(self.anchors)
+
+    def slots(self) -> np.ndarray:
+        """How many slots of each anchor hold a draft, [A]."""
+        return np.full(self.anchors, self.about.K) if self.drafted is None else self.drafted
 
     def sample(self, random: np.random.Generator) -> np.ndarray:
         """Numbers of as many texts as there are, with replacement, each with all its draws: a bootstrap by text."""
@@ -190,6 +196,9 @@ def _checked(path: Path, about: About, table: pa.Table) -> Trace:
             raise TraceError(f"{path} holds features or chances that cannot be.")
         behind[:, *below] = own
         behind = behind_of(behind, features)
+    drafted = drafted_of(about.features, features)
+    if drafted is not None and (accepted > drafted).any():
+        raise TraceError(f"{path} accepts more draft tokens than were drafted.")
     return Trace(
         about=about,
         kind=np.array(table["kind"].take(begins).to_pylist(), dtype=object),
@@ -201,7 +210,15 @@ def _checked(path: Path, about: About, table: pa.Table) -> Trace:
         features=features,
         acceptance=acceptance,
         behind=behind,
+        drafted=drafted,
     )
+
+
+def drafted_of(names: Sequence[str], features: np.ndarray) -> np.ndarray | None:
+    """`Trace.drafted` by recorded features [A, K, F]: a drafter that found nothing tells nothing."""
+    if "match_length" not in names:
+        return None
+    return np.isfinite(features[..., list(names).index("match_length")]).sum(axis=1)
 
 
 def behind_of(recorded: np.ndarray, features: np.ndarray) -> np.ndarray:

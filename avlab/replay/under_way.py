@@ -144,6 +144,10 @@ class UnderWay:
             if depth:
                 features = self.features(trace.features.take(anchor, axis=0), depth, classes)
                 estimates = policy.estimate(features)
+                if trace.drafted is not None:  # the drafter may have found less than it was asked for
+                    found = trace.drafted[anchor]
+                    offer.scheduled = np.minimum(offer.scheduled, found)
+                    estimates = estimates.ending(found, depth) if estimates else None
             admission = policy.admit(decision, estimates, offer)
             lengths = admission.admitted
             kept = np.minimum(trace.accepted[anchor], lengths)

@@ -14,6 +14,7 @@ from avlab.config import ConfigError, RunConfig
 from avlab.cost_file import text_of
 from avlab.engine.build import Built, build
 from avlab.engine.drafters.along import Recordable
+from avlab.engine.drafters.lookup import Lookup
 from avlab.engine.recording.chances import Sampling
 from avlab.engine.recording.work import TEXTS, Plan, record_parts
 from avlab.engine.request import Request
@@ -28,7 +29,7 @@ from avlab.workloads import Moment, open_workload
 
 def prepare(
     config: RunConfig, count: int, draws: int, folder: Path, progress: Callable[[str, int, int], None]
-) -> tuple[Plan, Built, Recordable, About]:
+) -> tuple[Plan, Built, Recordable | Lookup, About]:
     """The recording of so many texts, each drafted for `draws` times, under a run's settings.
 
     Raises ConfigError for a drafter that cannot be recorded, TraceError where the folder holds another recording."""
@@ -37,7 +38,15 @@ def prepare(
         costs.write_text(text_of([(1, 1, 1.0)], [(1, 1.0)]))  # nothing is decided by costs, so none are timed
         built = build(replace(build_settings(config), costs=costs), progress)
     drafter = built.engine.drafter
-    if not isinstance(drafter, Recordable):
+    if isinstance(drafter, Lookup):
+        if not drafter.alone:
+            raise ConfigError(
+                [
+                    "drafter is suffix: texts are recorded each by itself, so earlier answers must be left out: give "
+                    "suffix:suffix_decoding_max_cached_requests=0."
+                ]
+            )
+    elif not isinstance(drafter, Recordable):
         raise ConfigError([f"drafter is {config.drafter}: a trace needs one that drafts along a known text."])
     sampling = Sampling(config.temperature, config.top_p, config.top_k)
     names = built.target_name, built.drafter_name or "none"

@@ -32,6 +32,8 @@ def told(estimator, step_rows, histories, drafts):
                 for h, d in zip(histories, drafts, strict=True)
             ]
         ),
+        "match_length": np.array([[1.0 + (sum(h) + k) % 3 for k in range(K)] for h in histories]),
+        "match_source": np.array([[float(len(h) % 2)] * K for h in histories]),
         "drawn_log_odds": np.array(
             [[log_odds(rows[k][d[k]]) for k in range(K)] for rows, d in zip(step_rows, drafts, strict=True)]
         ),

@@ -6,7 +6,7 @@ is, and how often the text went on so: `max_log_odds` is made of those counts, i
 """
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -42,11 +42,17 @@ class Copied:
 NOTHING = Copied([], [], [], 0)
 
 
+@runtime_checkable
 class Lookup(Protocol):
-    """A drafter without logits, as recording asks for it: what it drafts behind a known text."""
+    """A drafter without logits, as recording asks for it: what it drafts behind a known text.
+
+    alone: whether a request's drafts depend on its own text only.
+    """
 
     name: str
     K: int
+    alone: bool
+    vocabulary: None
     state_layers: tuple[int, ...]
     features: tuple[str, ...]
 

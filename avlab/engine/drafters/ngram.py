@@ -36,6 +36,8 @@ class NgramDrafter:
     """Drafts of up to K tokens; none where the text's end is new."""
 
     name = "ngram"
+    alone = True
+    vocabulary = None
     state_layers: tuple[int, ...] = ()
     features: tuple[str, ...] = FEATURES
 

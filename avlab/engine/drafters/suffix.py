@@ -56,11 +56,13 @@ class SuffixDrafter:
     """Drafts of up to K tokens, from each request's own text and from answers to earlier ones."""
 
     name = "suffix"
+    vocabulary = None
     state_layers: tuple[int, ...] = ()
     features: tuple[str, ...] = FEATURES
 
     def __init__(self, K: int, options: SuffixOptions):
         self.K, self.options = K, options
+        self.alone = options.suffix_decoding_max_cached_requests == 0
         self._own: dict[int, Own] = {}
         self._timed: set[int] = set()
         self._answers, self._kept = SeenTexts(single=False), deque[int]()

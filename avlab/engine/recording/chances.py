@@ -66,6 +66,12 @@ class Chances:
         other = q.gather(1, self.columns.clamp_min(0))
         return torch.where(known, torch.minimum(self.masses, other), 0.0).sum(1)
 
+    def of_column(self, column: Tensor) -> Tensor:
+        """p of one column in each row, [N]; column: [N]."""
+        if self.full is not None:
+            return self.full.gather(1, column[:, None])[:, 0]
+        return torch.where(self.columns == column[:, None], self.masses, 0.0).sum(1)
+
     def excess(self, q: Tensor) -> Tensor:
         """(q - p)+, [N, Q]."""
         if self.full is not None:

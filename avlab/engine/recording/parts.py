@@ -9,7 +9,7 @@ import numpy as np
 from avlab.engine.recording.recorder import Recorded
 from avlab.engine.recording.texts import Text
 from avlab.replay.about import About
-from avlab.replay.trace import Trace, behind_of
+from avlab.replay.trace import Trace, behind_of, drafted_of
 
 TYPES = {"accepted": np.int8, "features": np.float16, "acceptance": np.float16, "behind": np.float16}
 
@@ -61,9 +61,11 @@ class Part:
             return cls(**{f.name: columns[f.name] for f in fields(cls)})
 
     def trace(self, about: About) -> Trace:
-        """These texts as a trace. A greedy draft draws nothing, so nothing needs to be known of what is behind it."""
+        """These texts as a trace. A draft that is not drawn needs nothing to be known of what is behind it: greedy
+        ones, and those that are copied."""
         features, behind = self.features.astype(np.float32), None
-        if about.temperature > 0:
+        drafted = drafted_of(about.features, features)
+        if about.temperature > 0 and drafted is None:
             behind = behind_of(self.behind.astype(np.float32), features)
         first = np.cumsum(self.output_tokens - 1) - (self.output_tokens - 1)
         return Trace(
@@ -77,4 +79,5 @@ class Part:
             features=features,
             acceptance=self.acceptance.astype(np.float32),
             behind=behind,
+            drafted=drafted,
         )

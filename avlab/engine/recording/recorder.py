@@ -5,6 +5,7 @@ of a text go through drafter and target together, as branches of it.
 """
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from avlab.engine import branches
 from avlab.engine.branches import Branches
 from avlab.engine.drafters.along import ReadText, Recordable, Slots
 from avlab.engine.drafters.draws import Draws
+from avlab.engine.drafts import DraftVocabulary
 from avlab.engine.recording.chances import TOGETHER, Chances, Sampling, chances
 from avlab.engine.recording.texts import Text
 from avlab.engine.rows import draw
@@ -33,7 +35,7 @@ class Recorded:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Read:
+class TextRead:
     """A text as the target reads it. p: of the token behind each of the n - 1 anchors. written: [n - 1] the chance of
     the text's own token; column: [n - 1] where that stands in the draft vocabulary, or -1."""
 
@@ -56,6 +58,41 @@ class _Drafted:
     behind: Tensor
 
 
+class Read(Protocol):
+    """What reading a text asks of a drafter. vocabulary: None where it is the target's own."""
+
+    state_layers: tuple[int, ...]
+
+    @property
+    def vocabulary(self) -> DraftVocabulary | None: ...
+
+
+class TextReader:
+    """Has the target read texts, and says what is behind each of their tokens, over what a drafter can say."""
+
+    def __init__(self, target: Target, drafter: Read, sampling: Sampling):
+        self.target, self.sampling, self.layers = target, sampling, drafter.state_layers
+        self.cache = target.new_cache(1)
+        every = torch.arange(target.config.vocabulary)
+        known = drafter.vocabulary
+        self.ids, self.column_of = (every, every) if known is None else (known.ids, known.column)
+
+    def read(self, text: Text) -> TextRead:
+        """One text, whose keys and values then stand in the cache."""
+        tokens = torch.tensor(text.prompt + text.output)
+        batch = self.target.batch([0], [0], [len(tokens) - 1])
+        final, tapped = self.target.forward(tokens[:-1], batch, self.cache, self.layers)
+        first = len(text.prompt)
+        written = tokens[first + 1 :]
+        parts, own = [], []
+        for some, theirs in zip(final[first:].split(TOGETHER), written.split(TOGETHER), strict=True):
+            probs = self.sampling.probs(self.target.logits(some))
+            parts.append(Chances.of(probs, self.ids, self.column_of))
+            own.append(probs.probability(torch.arange(len(some)), theirs))
+        read = ReadText(tokens, torch.cat([final, *tapped], 1), self.cache, 0)
+        return TextRead(read, first, Chances.joined(parts), torch.cat(own), self.column_of[written])
+
+
 class Recorder:
     """Records texts with one target and one drafter, all of them drafted for under one sampling."""
 
@@ -67,11 +104,9 @@ class Recorder:
             sampling,
             seed,
         )
-        self.cache = target.new_cache(1)
-        self.prefix = branches.text_of(self.cache, 0, range(target.config.layers))
-        every = torch.arange(target.config.vocabulary)
-        known = drafter.vocabulary
-        self.ids, self.column_of = (every, every) if known is None else (known.ids, known.column)
+        self.reader = TextReader(target, drafter, sampling)
+        self.ids, self.column_of = self.reader.ids, self.reader.column_of
+        self.prefix = branches.text_of(self.reader.cache, 0, range(target.config.layers))
 
     @torch.inference_mode()
     def record(self, text: Text, draw: int = 0) -> Recorded:
@@ -80,7 +115,7 @@ class Recorder:
         draw: which of several recordings of the text; each has other noise.
         """
         seeds = [self.seed, text.seed] + [draw] * (draw > 0)
-        read, noise = self._read(text), np.random.default_rng(seeds)
+        read, noise = self.reader.read(text), np.random.default_rng(seeds)
         drafter, n = self.drafter.follow(read.text), len(read.written)
         parts = []
         for anchors in torch.arange(n).tensor_split(-(-n // ANCHORS)):
@@ -90,21 +125,7 @@ class Recorder:
         names = ("accepted", "features", "acceptance", "behind")
         return Recorded(*(torch.cat([getattr(part, name) for part in parts]).numpy() for name in names))
 
-    def _read(self, text: Text) -> _Read:
-        tokens = torch.tensor(text.prompt + text.output)
-        batch = self.target.batch([0], [0], [len(tokens) - 1])
-        final, tapped = self.target.forward(tokens[:-1], batch, self.cache, self.drafter.state_layers)
-        first = len(text.prompt)
-        written = tokens[first + 1 :]
-        parts, own = [], []
-        for some, theirs in zip(final[first:].split(TOGETHER), written.split(TOGETHER), strict=True):
-            probs = self.sampling.probs(self.target.logits(some))
-            parts.append(Chances.of(probs, self.ids, self.column_of))
-            own.append(probs.probability(torch.arange(len(some)), theirs))
-        read = ReadText(tokens, torch.cat([final, *tapped], 1), self.cache, 0)
-        return _Read(read, first, Chances.joined(parts), torch.cat(own), self.column_of[written])
-
-    def _draft(self, read: _Read, anchors: Tensor, slots: Slots, noise: np.random.Generator) -> _Drafted:
+    def _draft(self, read: TextRead, anchors: Tensor, slots: Slots, noise: np.random.Generator) -> _Drafted:
         """Drafts at these anchors of a text, [B], and of each those that leave it by being trimmed."""
         drafter, K, B, F = self.drafter, self.K, len(anchors), len(self.drafter.features)
         greedy = self.sampling.temperature == 0
@@ -170,7 +191,7 @@ class Recorder:
             taken[leaves] = torch.where(follows[leaves], column[leaves], departed)
         return follows, taken
 
-    def _ask(self, read: _Read, anchors: Tensor, drafted: _Drafted) -> None:
+    def _ask(self, read: TextRead, anchors: Tensor, drafted: _Drafted) -> None:
         """The true chance of slots off the text, by one pass of the target over what of the drafts has left it."""
         K = self.K
         known = (~drafted.acceptance.isnan()).sum(1)  # [B] slots from the first on

@@ -13,7 +13,9 @@ from pathlib import Path
 
 from avlab.engine.build import Built
 from avlab.engine.drafters.along import Recordable
+from avlab.engine.drafters.lookup import Lookup
 from avlab.engine.recording.chances import Sampling
+from avlab.engine.recording.lookups import LookupRecorder
 from avlab.engine.recording.parts import Part
 from avlab.engine.recording.recorder import Recorder
 from avlab.engine.recording.texts import Text, written
@@ -64,10 +66,19 @@ class Plan:
 
 
 def record_parts(
-    plan: Plan, built: Built, drafter: Recordable, mine: Sequence[int], progress: Callable[[int], None]
+    plan: Plan,
+    built: Built,
+    drafter: Recordable | Lookup,
+    mine: Sequence[int],
+    progress: Callable[[int], None],
 ) -> None:
     """Records these parts, what is there already left out. progress(texts done of `mine`)."""
-    recorder, done = Recorder(built.target, drafter, plan.sampling, plan.seed), 0
+    recorder: Recorder | LookupRecorder
+    if isinstance(drafter, Lookup):
+        recorder = LookupRecorder(built.target, drafter, plan.sampling)
+    else:
+        recorder = Recorder(built.target, drafter, plan.sampling, plan.seed)
+    done = 0
     for part in mine:
         some = plan.requests[part * TEXTS : (part + 1) * TEXTS]
         if not texts_of(plan.folder, part).exists():
