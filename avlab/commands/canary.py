@@ -3,7 +3,7 @@
 import secrets
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -11,14 +11,14 @@ from rich.table import Table
 from avlab.commands import terminal
 from avlab.commands.options import Json
 from avlab.config import ConfigError
-from avlab.experiments.answers import Comparison
-from avlab.experiments.canary import MEASURES, SIDES, Canary, Pair, Watching, loaded, sentences
-from avlab.experiments.statistics import least_rounds
-from avlab.experiments.values import to_values
 from avlab.formats import number
 from avlab.vllm.load import ClosedLoop, Prompts
 from avlab.vllm.server import Server, base_url
 from avlab.vllm.watched import Watched, names_of
+
+if TYPE_CHECKING:
+    from avlab.experiments.answers import Comparison
+    from avlab.experiments.canary import Canary, Pair
 
 
 def canary(
@@ -65,6 +65,9 @@ def canary(
     them meanwhile. Without, the counters of both are watched under somebody's traffic, and what that cannot tell is
     said. Ctrl-C ends it with what is known.
     """
+    from avlab.experiments.canary import MEASURES, Canary, Watching, loaded, sentences
+    from avlab.experiments.statistics import least_rounds
+
     if measure not in MEASURES:
         raise ConfigError([f"measure is {measure!r}; it must be {', '.join(MEASURES)}."])
     try:
@@ -114,14 +117,17 @@ def canary(
 
 
 def _plain(
-    found: Canary,
-    answer: Comparison,
+    found: "Canary",
+    answer: "Comparison",
     urls: tuple[str, str],
     models: list[str],
     load: int,
     block: float,
     seed: int,
 ) -> dict[str, Any]:
+    from avlab.experiments.canary import MEASURES, SIDES, sentences
+    from avlab.experiments.values import to_values
+
     return {
         **dict(zip(SIDES, urls, strict=True)),
         "models": models,
@@ -140,7 +146,9 @@ def _plain(
     }
 
 
-def _show(found: Canary, answer: Comparison, urls: tuple[str, str]) -> None:
+def _show(found: "Canary", answer: "Comparison", urls: tuple[str, str]) -> None:
+    from avlab.experiments.canary import MEASURES, SIDES, sentences
+
     out = terminal.answers()
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     for name in ("", "server", f"{MEASURES[found.measure]}, median"):
