@@ -54,31 +54,36 @@ def steps_since(
     return table(
         con,
         """
-        WITH timed AS (
-            SELECT *, lag(time) OVER (ORDER BY step) AS before
+        WITH timed AS (  -- of few columns: a window keeps whole rows
+            SELECT step, block, time, lag(time) OVER (ORDER BY step) AS before
             FROM steps WHERE run = $run::UUID AND step >= $first - 1
         ), begun AS (
-            SELECT timed.*, greatest(before, b.time) AS since FROM timed
+            SELECT step, block, timed.time, greatest(before, b.time) AS since FROM timed
                 LEFT JOIN (SELECT block, time FROM blocks WHERE run = $run::UUID) AS b USING (block)
             WHERE step >= $first
         ), resumed AS (
             SELECT time AS moment FROM events WHERE run = $run::UUID AND origin = 'worker' AND kind = 'serving'
+        ), lasted AS (
+            SELECT step // $width * $width AS bucket, block, sum(time - since) AS seconds,
+                sum(greatest(moment - since, 0)) AS paused
+            FROM begun ASOF LEFT JOIN resumed ON begun.time >= resumed.moment GROUP BY ALL
+        ), summed AS (
+            SELECT step // $width * $width AS bucket, block, max(step) AS step,
+                max(time) AS time, count(*) AS steps,
+                avg(running) AS running, avg(waiting) AS waiting, avg(target_tokens) AS target_tokens,
+                avg(budget) AS budget, avg(drafted) AS drafted, avg(expected_tokens) AS expected_tokens,
+                avg(expected_ms) AS expected_ms, avg(draft_ms) AS draft_ms, avg(verify_ms) AS verify_ms,
+                avg(sample_ms) AS sample_ms, avg(decide_ms) AS decide_ms, avg(report_ms) AS report_ms,
+                avg(idle_ms) AS idle_ms, sum(tokens)::BIGINT AS tokens, sum(emitting)::BIGINT AS emitting,
+                sum(prompt_tokens)::BIGINT AS prompt_tokens, sum(list_sum(scheduled))::BIGINT AS scheduled,
+                sum(list_sum(admitted))::BIGINT AS admitted, sum(list_sum(accepted))::BIGINT AS accepted,
+                sum(list_sum(labelled))::BIGINT AS labelled, coalesce(sum(explored), 0)::BIGINT AS explored,
+                coalesce(sum(explored_ms), 0) AS explored_ms
+            FROM steps WHERE run = $run::UUID AND step >= $first GROUP BY ALL
         )
-        SELECT s.step // $width * $width AS bucket, $width AS width, s.block, max(s.step) AS step,
-            max(s.time) AS time, count(*) AS steps, sum(s.time - since) AS seconds,
-            sum(greatest(moment - since, 0)) AS paused,
-            avg(running) AS running, avg(waiting) AS waiting, avg(target_tokens) AS target_tokens,
-            avg(budget) AS budget, avg(drafted) AS drafted, avg(expected_tokens) AS expected_tokens,
-            avg(expected_ms) AS expected_ms, avg(draft_ms) AS draft_ms, avg(verify_ms) AS verify_ms,
-            avg(sample_ms) AS sample_ms, avg(decide_ms) AS decide_ms, avg(report_ms) AS report_ms,
-            avg(idle_ms) AS idle_ms, sum(tokens)::BIGINT AS tokens, sum(emitting)::BIGINT AS emitting,
-            sum(prompt_tokens)::BIGINT AS prompt_tokens, sum(list_sum(scheduled))::BIGINT AS scheduled,
-            sum(list_sum(admitted))::BIGINT AS admitted, sum(list_sum(accepted))::BIGINT AS accepted,
-            sum(list_sum(labelled))::BIGINT AS labelled, coalesce(sum(explored), 0)::BIGINT AS explored,
-            coalesce(sum(explored_ms), 0) AS explored_ms,
-            sum(tokens) / nullif(sum(s.time - since), 0) AS tokens_per_s,
-            sum(tokens) / nullif(sum(emitting), 0) AS tokens_per_step
-        FROM begun AS s ASOF LEFT JOIN resumed ON s.time >= resumed.moment GROUP BY ALL ORDER BY step
+        SELECT bucket, $width AS width, summed.* EXCLUDE (bucket), seconds, paused,
+            tokens / nullif(seconds, 0) AS tokens_per_s, tokens / nullif(emitting, 0) AS tokens_per_step
+        FROM summed JOIN lasted USING (bucket, block) ORDER BY step
         """,
         _window(con, run, after_step, max_points),
     )
