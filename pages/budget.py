@@ -8,7 +8,7 @@ from avlab.machines import known, machine, path_of, read
 from avlab.speculation.costs import CostTable
 from avlab.store import queries
 from avlab.store.feeds import RECENT_STEPS, columns
-from avlab.ui import host
+from avlab.ui import badge, host
 from avlab.ui.chart import chart
 from avlab.ui.cost_file import CostFileError, read_costs
 from avlab.ui.shown import page, tick
@@ -34,8 +34,10 @@ def objective() -> None:
             "Expected tokens a second by budget",
             "The peak is the best budget. The engine chooses from the previous step's estimates, so that no draw "
             "decides whether it is verified; its choice (dotted) may differ from this step's peak. In a step that also "
-            "prefills, `+depth` may take fewer than the peak: a long step makes drafts look cheap.",
+            "prefills, +depth may take fewer than the peak: a long step makes drafts look cheap.",
         )  # fmt: skip
+        if told := budget.against_served(step, tables, feed.steps):
+            st.caption(badge.said(told))
     with right:
         chart(
             budget.budgets(feed.steps), "budgets", "Draft tokens over the run",
@@ -61,7 +63,7 @@ def costs() -> None:
     with right:
         chart(
             budget.draft_costs(profile, medians), "draft-cost", "Cost of drafting, by depth",
-            "Paid before verification: it lowers the whole throughput curve and hardly moves its peak. `+depth` "
+            "Paid before verification: it lowers the whole throughput curve and hardly moves its peak. +depth "
             "chooses among depths; other policies always draft at one. Crosses: timed at start. Dots: this run.",
         )  # fmt: skip
     chart(

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import streamlit as st
 
-from avlab import formats
+from avlab import diagnosis, formats
 from avlab.escaping import in_markdown
 from avlab.figures import calibration, numbers, sums
 from avlab.speculation.calibration import Scores, scores
@@ -46,7 +46,12 @@ def draw() -> None:
             con, None if kind == ALL else kind, None if temperature == ALL else float(temperature),
             windows.LABELS[labels_of],
         )  # fmt: skip
+        refits = feed.refits(con)
     windows.report(feed.steps, feed.blocks)
+    if shown.live and not len(refits.get("row", ())):
+        st.caption(
+            diagnosis.first_refit(diagnosis.arm_in_force(feed.blocks), feed.last_step() + 1, shown.live)
+        )
     rows = sums.comparable(rows)
     sources = sums.sources_of(rows)
     if not sources:
@@ -106,7 +111,8 @@ def pooled(merged: Mapping[str, np.ndarray], over_time: Mapping[str, Any]) -> No
     with left:
         chart(
             calibration.reliability_diagram(merged), "reliability", "Reliability",
-            "On the dashed line estimates are right; below it they are too high. Bars are 95 % intervals.",
+            "On the dashed line estimates are right; below it they are too high. Bars are 95 % intervals; points of "
+            "few labels are faint.",
         )  # fmt: skip
     with right:
         chart(
@@ -130,13 +136,13 @@ def by_position(totals: Mapping[str, np.ndarray]) -> None:
     with left:
         chart(
             calibration.measures_by_position(totals, "ece"), "ece-by-position", "ECE by position",
-            "Late positions have fewer labels, so part of their ECE is noise.",
+            "Dashed: the ECE of perfect estimates with as few labels. Late positions have few, and faint points.",
         )  # fmt: skip
     with right:
         chart(
             calibration.measures_by_position(totals, "auc"), "auc-by-position", "AUC by position",
-            "How well estimates rank draft tokens: 0.5 is chance, 1 is perfect. Choosing which tokens to trim needs "
-            "ranking; choosing how many needs calibration.",
+            "How well estimates rank draft tokens: 0.5 is chance, 1 is perfect. Bars: 95 % intervals. Choosing which "
+            "tokens to trim needs ranking; choosing how many needs calibration.",
         )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from avlab.store import queries
 from avlab.ui import badge, first_visit, host, watched
 from avlab.ui.chart import chart
 from avlab.ui.events import events_table
-from avlab.ui.shown import page, span, tick, within
+from avlab.ui.shown import page, span, span_named, tick, within
 
 TITLE = "Live"
 ICON = ":material/monitoring:"
@@ -49,7 +49,7 @@ def draw() -> None:
     verify = tables.verify if tables else None
     numbers = figure_numbers.headline(steps, feed.blocks)
     headline(numbers, requests)
-    if told := segments.change(parts):
+    if told := segments.change(parts, span_named(seconds)):
         st.caption(badge.said(told))
     if len(steps.get("step", ())) and not numbers["steps"]:
         st.caption(
@@ -131,8 +131,9 @@ def by_segment(parts: Sequence[Mapping[str, Any]]) -> None:
         },
     )
     st.caption(
-        "One row from one change of policy or workload to the next, its first second left out. The interval shows how "
-        "much the rate varied within the segment. Segments follow each other in time: for a comparison that allows for "
+        "One row from one change of policy or workload to the next, its first second left out. The numbers at the top "
+        "leave out nothing, so they need not be the mean of these. The interval shows how much the rate varied within "
+        "the segment. Segments follow each other in time: for a comparison that allows for "
         "drift, run an A/B."
     )
 

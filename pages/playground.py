@@ -2,7 +2,10 @@
 
 import streamlit as st
 
+from avlab import sample_answer
+from avlab.escaping import in_markdown
 from avlab.kinds.registry import kind_named
+from avlab.kinds.replay import ReplayConfig
 from avlab.store import queries
 from avlab.ui import host, prompting, sidebar
 from avlab.ui.shown import page
@@ -29,23 +32,45 @@ def follow() -> None:
         tokens(generation.steps, f"{status.run}{generation.request}")
 
 
+def without_model() -> None:
+    """What stands where no prompt can be served: the last answer, or the one that ships."""
+    last = lab.generation.now
+    if last.steps:
+        st.markdown("#### The last answer")
+        tokens(last.steps, f"last-{status.run}{last.request}")
+        return
+    answer = sample_answer.shipped()
+    st.markdown("#### A recorded answer")
+    st.caption(
+        f"Ships with avlab: served by its own engine on a CPU under {answer.arm}, temperature {answer.temperature:g}, "
+        f"top-p {answer.top_p:g}."
+    )
+    st.markdown(f"**Prompt:** {in_markdown(answer.prompt)}")
+    tokens(answer.steps, "shipped-answer")
+
+
 if status.run is None or not status.alive:
     st.info(
         "The playground needs a model that is serving: press **Start a run**, then type a prompt here.",
         icon=":material/play_circle:",
     )
     sidebar.start_button()
-    last = lab.generation.now
-    if last.steps:
-        st.markdown("#### The last answer")
-        tokens(last.steps, f"last-{status.run}{last.request}")
+    without_model()
 elif not kind_named(status.kind).playground:
-    st.info("This worker serves no prompts of yours: stop it, and start a run.", icon=":material/edit_off:")
+    st.info(
+        "The worker replays recorded texts and serves no prompts of yours: stop it, and press **Start**. Below is an "
+        "answer that was recorded."
+        if status.kind == ReplayConfig.kind
+        else "This worker serves no prompts of yours: stop it, and start a run.",
+        icon=":material/edit_off:",
+    )
+    without_model()
 elif sidebar.is_preparing(status):
     st.info(
         f"The worker is preparing ({status.state}). Type a prompt here in a few seconds.",
         icon=":material/hourglass_top:",
     )
+    without_model()
 else:
     st.markdown(
         "While your prompt is served, **the workload waits**: its requests and its clock are paused. The estimator "

@@ -11,6 +11,7 @@ from avlab.figures.base import SECONDS, Columns, bins_of, frame, line, nothing, 
 from avlab.speculation.budget import objective, peak
 from avlab.speculation.costs import CostTable
 
+COMPARED_SECONDS = 10.0  # before the step whose curve is drawn
 ENOUGH_STEPS = 3  # behind a median that is shown
 STAGES = (
     ("scheduled", palette.SCHEDULED),
@@ -187,6 +188,30 @@ def objective_curve(
         yanchor="bottom", xshift=4,
     )  # fmt: skip
     return figure
+
+
+def against_served(step: Mapping[str, Any] | None, tables: CostTable | None, steps: Columns) -> str:
+    """Why the curve's rate at the budget taken is not the rate that Live shows, with both; "" where one is not known.
+
+    steps: bucketed, as `queries.steps_since` gives them; those of the stored step's block are compared.
+    """
+    curve = curve_of(step, tables) if step else None
+    if curve is None or step is None or not len(steps.get("step", ())):
+        return ""
+    mine = steps["block"] == step["block"]
+    mine &= steps["time"] > step["time"] - COMPARED_SECONDS
+    seconds = float((steps["seconds"] - steps["paused"])[mine].sum())
+    if not mine.any() or seconds <= 0:
+        return ""
+    expected, served = (
+        float(curve[min(step["budget"], len(curve) - 1)]),
+        float(steps["tokens"][mine].sum()) / seconds,
+    )
+    return (
+        f"At the budget taken, {step['budget']}, the curve expects {expected:,.0f} tokens/s; around that step Live "
+        f"counted {served:,.0f}. The curve is of one step and counts drafting and the target's pass alone, by "
+        "estimates and the cost table. Live counts whole steps: prompts, sampling, deciding and idle time too."
+    )
 
 
 def _with_peak(figure: go.Figure, curve: np.ndarray, name: str, colour: str) -> None:

@@ -1,7 +1,8 @@
 """Figures of the Calibration page: do the estimates mean what they say?"""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -11,8 +12,8 @@ from avlab.escaping import in_plotly
 from avlab.figures import palette
 from avlab.figures.base import SECONDS, frame, line, nothing
 from avlab.figures.sums import title as estimator_title
-from avlab.speculation.calibration import COUNT, GROUPS, POSITIVES, SUM_P, reliability, scores
-from avlab.speculation.intervals import wilson
+from avlab.speculation.calibration import COUNT, GROUPS, POSITIVES, SUM_P, Scores, reliability, scores
+from avlab.speculation.intervals import auc_error, wilson
 
 MEASURES = {
     "ece": "ECE (mean distance from the diagonal)",
@@ -22,6 +23,8 @@ MEASURES = {
 }
 WAITING = "No labelled draft tokens yet."
 LEAST_IN_GROUP = 25  # fewer slots a point would only show chance
+ENOUGH = 1000  # labels behind a point that is drawn at full strength
+FAINTEST = 0.2
 
 
 def reliability_diagram(sums: Mapping[str, np.ndarray], height: int = 400) -> go.Figure:
@@ -47,7 +50,8 @@ def _points(source: str, sums: np.ndarray, small: bool = False) -> go.Scatter:
     colour = palette.source(source)
     return go.Scatter(
         x=mean, y=rate, mode="lines+markers", name=in_plotly(estimator_title(source)), customdata=count,
-        line={"color": palette.faint(colour, 0.45), "width": 1}, marker={"color": colour, "size": 5 if small else 7},
+        line={"color": palette.faint(colour, 0.45), "width": 1},
+        marker={"color": colour, "size": 5 if small else 7, "opacity": strength(count)},
         error_y={
             "type": "data", "array": high - rate, "arrayminus": rate - low, "color": palette.faint(colour, 0.6),
             "thickness": 1, "width": 0 if small else 3,
@@ -55,6 +59,11 @@ def _points(source: str, sums: np.ndarray, small: bool = False) -> go.Scatter:
         hovertemplate="estimate %{x:.3f}<br>accepted %{y:.3f}<br>%{customdata:,} slots", legendgroup=source,
         showlegend=not small,
     )  # fmt: skip
+
+
+def strength(labels: np.ndarray) -> np.ndarray:
+    """How opaque a point is that stands for so many labels: the fewer, the fainter."""
+    return np.clip(np.sqrt(np.asarray(labels, dtype=np.float64) / ENOUGH), FAINTEST, 1.0)
 
 
 def _diagonal() -> go.Scatter:
@@ -140,7 +149,7 @@ def over_time(
             colour = palette.source(source)
             figure.add_trace(
                 line(estimator_title(source), time, values, colour, hovertemplate="%{y:.4f}", mode="lines+markers",
-                     marker={"size": 4})
+                     marker={"size": 4, "opacity": strength(np.array([each.count for each in found]))})
             )  # fmt: skip
             if measure == "ece" and source == next(iter(windows)):
                 floor = [each.ece_floor for each in found]
@@ -158,16 +167,38 @@ def over_time(
 def measures_by_position(sums: Mapping[str, np.ndarray], measure: str) -> go.Figure:
     """One measure by position, by source. sums: by source, [K, 128, 5]."""
     figure = frame("draft position", axis(measure))
-    for source, values in sums.items():
-        found = [getattr(scores(each), measure) for each in values]
+    for place, (source, values) in enumerate(sums.items()):
+        scored = [scores(each) for each in values]
+        colour, at = palette.source(source), list(range(len(values)))
+        labels = np.array([each.count for each in scored])
         figure.add_trace(
             line(
-                estimator_title(source), list(range(len(values))), found, palette.source(source),
-                mode="lines+markers", marker={"size": 7}, hovertemplate="%{y:.4f}",
+                estimator_title(source), at, [getattr(each, measure) for each in scored], colour,
+                line={"color": palette.faint(colour, 0.45), "width": 1}, mode="lines+markers",
+                marker={"color": colour, "size": 7, "opacity": strength(labels)},
+                customdata=labels, hovertemplate="%{y:.4f} of %{customdata:,} labels",
+                **_error(measure, scored, colour),
             )
         )  # fmt: skip
+        if measure == "ece" and place == 0:
+            figure.add_trace(
+                line(
+                    "noise floor", at, [each.ece_floor for each in scored], palette.EVENT, hovertemplate="%{y:.4f}",
+                    line={"color": palette.EVENT, "width": 1, "dash": "dash"},
+                )
+            )  # fmt: skip
     figure.update_layout(xaxis={"dtick": 1})
     return figure
+
+
+def _error(measure: str, scored: Sequence[Scores], colour: str) -> dict[str, Any]:
+    """Bars of 95 % around an AUC."""
+    if measure != "auc":
+        return {}
+    auc = np.array([each.auc for each in scored])
+    accepted = np.array([each.observed * each.count if each.count else 0.0 for each in scored])
+    half = 1.96 * auc_error(auc, accepted, np.array([each.count for each in scored]) - accepted)
+    return {"error_y": {"type": "data", "array": half, "color": palette.faint(colour, 0.6), "thickness": 1}}
 
 
 def observed(sums: np.ndarray) -> float:

@@ -105,17 +105,22 @@ def shown(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return table
 
 
-def change(rows: Sequence[Mapping[str, Any]]) -> str:
-    """What the segment under way gives beside the one before, in a sentence; "" without one before."""
+def change(rows: Sequence[Mapping[str, Any]], span: str = "whole run") -> str:
+    """What the headline numbers are of beside the segments, and what the segment under way gives beside the one before;
+    "" without one before. span: what the headline is of.
+    """
     if len(rows) < 2:
         return ""
     before, after = rows[-2:]
+    of = f"the whole run, all {len(rows)} segments together" if span == "whole run" else f"the {span}"
     now = f"Since {after['begins']:.0f} s: {after['policy']}, {after['requests']:.0f} requests"
     rate = f"{after['tokens_per_s']:,.0f} tokens/s"
-    if not _alike(before, after):
-        return f"{now}, {rate}. Before, at another load of {before['requests']:.0f}: {before['tokens_per_s']:,.0f}."
-    ratio = after["tokens_per_s"] / before["tokens_per_s"]
-    return f"{now}, {rate}, {ratio:.2f} × what {before['policy']} gave before at this load."
+    if _alike(before, after):
+        ratio = after["tokens_per_s"] / before["tokens_per_s"]
+        told = f"{now}, {rate}, {ratio:.2f} × what {before['policy']} gave before at this load."
+    else:
+        told = f"{now}, {rate}. Before, at another load of {before['requests']:.0f}: {before['tokens_per_s']:,.0f}."
+    return f"Means over {of}. {told}"
 
 
 def _alike(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:

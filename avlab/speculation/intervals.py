@@ -19,3 +19,15 @@ def wilson(positives, count, z: float = 1.96) -> tuple[np.ndarray, np.ndarray]:
     return np.where(known, np.maximum(middle - half, 0), 0.0), np.where(
         known, np.minimum(middle + half, 1), 1.0
     )
+
+
+def auc_error(auc, positives, negatives) -> np.ndarray:
+    """Standard error of an AUC, an array of the arguments' shape; nan where a class is empty.
+
+    Source: Hanley and McNeil 1982, with their exponential approximation.
+    """
+    auc, p, n = (np.asarray(each, dtype=np.float64) for each in (auc, positives, negatives))
+    first, second = auc / (2 - auc), 2 * auc**2 / (1 + auc)
+    variance = auc * (1 - auc) + (p - 1) * (first - auc**2) + (n - 1) * (second - auc**2)
+    known = (p > 0) & (n > 0)
+    return np.where(known, np.sqrt(np.maximum(variance, 0) / np.where(known, p * n, 1.0)), np.nan)

@@ -1,4 +1,4 @@
-"""The tour as a folder that any browser opens, without a server and without a network: `make site`.
+"""The tour and the cases of Sampling bias as a folder that any browser opens: `make site`. It needs no server.
 
 Every view is computed here, by the scenes themselves, and drawn there by plotly. `python -m avlab.tour.site FOLDER`.
 """
@@ -14,6 +14,7 @@ import plotly
 from avlab.glossary import WORDS
 from avlab.tour import all_scenes
 from avlab.tour.base import Scene
+from avlab.tour.bias_scenes import PART, bias_scenes
 
 STATIC = Path(__file__).parent / "static"
 CHART = Path(__file__).parents[1] / "ui" / "static" / "chart.js"  # the dashboard's own
@@ -21,11 +22,15 @@ DEFAULT = Path("build/site")
 EXPORTED = "export default function draw("
 
 
-def as_plain(scene: Scene) -> dict[str, Any]:
+TOUR = "Tour"
+
+
+def as_plain(scene: Scene, part: str = TOUR) -> dict[str, Any]:
     """A scene with all its views, as JSON can hold them."""
     control, quiz = scene.control, scene.quiz
     views = [scene.draw(place) for place in range(len(control.options))]
     return {
+        "part": part,
         "name": scene.name,
         "title": scene.title,
         "question": scene.question,
@@ -66,9 +71,9 @@ def make(folder: Path = DEFAULT) -> Path:
         shutil.copy(STATIC / name, folder)
     shutil.copy(Path(plotly.__file__).parent / "package_data" / "plotly.min.js", folder)
     (folder / "site.js").write_text(script(), encoding="utf-8")
-    told = json.dumps(
-        {"scenes": [as_plain(scene) for scene in all_scenes()], "words": WORDS}, separators=(",", ":")
-    )
+    scenes = [as_plain(scene) for scene in all_scenes()]
+    scenes += [as_plain(scene, PART) for scene in bias_scenes()]
+    told = json.dumps({"scenes": scenes, "words": WORDS}, separators=(",", ":"))
     (folder / "tour.js").write_text(f"window.AVLAB_TOUR = {told};\n", encoding="utf-8")
     return folder
 

@@ -213,6 +213,11 @@ def tick(draw: Callable[[], None], shown: Shown) -> None:
     st.fragment(drawn, run_every=TICK_SECONDS if shown.live else None, key=f"tick-{draw.__name__}")()
 
 
+def span_named(seconds: float | None) -> str:
+    """The name of a choice of `span`."""
+    return next(name for name, length in SPANS.items() if length == seconds)
+
+
 def span(key: str = "span") -> float | None:
     """The reader's choice of how much of the run to show, in seconds; None for all. It is in the address."""
     chosen = st.segmented_control(

@@ -24,8 +24,9 @@ _component = st.components.v2.component(
 def tokens(steps: Sequence[Tokens], key: str) -> None:
     """Draw steps; more may follow under the same key. Another key begins anew."""
     st.caption(
-        "The newest step stands on top. Point at a slot, or reach it with Tab and the arrow keys, to see the likeliest "
-        "tokens of the drafter's distribution q and the target's p."
+        "Steps follow downwards. The drafter proposes a row of slots; the target verifies those that are not trimmed "
+        "in parallel, in one pass, whose time stands beside it. Point at a slot, or reach it with Tab and the arrow "
+        "keys, to see the likeliest tokens of the drafter's distribution q and the target's p."
     )
     data = {"key": key, "colours": COLOURS, "steps": [msgspec.to_builtins(step) for step in steps]}
     _component(key=key, data=data)

@@ -230,6 +230,8 @@ class Tokens(Message, frozen=True, tag=snake):
     ]  # "accepted", "recovered", "bonus" (after a full accept), "sampled" (no draft was verified)
     draft: list[Slot]  # every scheduled position
     own: Slot | None = None  # the target's own token; None where an accepted draft ended the text
+    draft_ms: float | None = None  # of the whole step, which served this request alone
+    verify_ms: float | None = None  # the one pass in which the target read every verified draft token at once
 
 
 class ExperimentBegun(Message, frozen=True, tag=snake):

@@ -93,6 +93,8 @@ def tokens_frame(
         fates=["accepted"] * accepted + ([own.fate] if own else []),
         draft=draft,
         own=own,
+        draft_ms=float(report.ms["draft"]),
+        verify_ms=float(report.ms["verify"]),
     )
 
 

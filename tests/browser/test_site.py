@@ -1,10 +1,11 @@
-"""The tour as a folder, in a browser from a disk: no request leaves it, every scene draws, soon."""
+"""The tour and Sampling bias as a folder, in a browser from a disk: no request leaves it, every scene draws, soon."""
 
 import time
 
 import pytest
 
 from avlab.tour import all_scenes, site
+from avlab.tour.bias_scenes import bias_scenes
 
 pytestmark = pytest.mark.browser
 
@@ -38,7 +39,7 @@ def test_the_folder_is_small(folder):
 
 def test_every_scene_draws_and_nothing_is_fetched_from_elsewhere(visited):
     page, asked = visited
-    for number, scene in enumerate(all_scenes()):
+    for number, scene in enumerate([*all_scenes(), *bias_scenes()]):
         page.get_by_text(f"{number + 1} · {scene.title}").wait_for()
         if scene.quiz:
             assert not page.locator("#shown").is_visible()

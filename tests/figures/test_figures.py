@@ -20,7 +20,7 @@ from avlab.figures import (
 )
 from avlab.speculation.calibration import bin_sums
 from avlab.speculation.costs import CostTable
-from avlab.speculation.intervals import wilson
+from avlab.speculation.intervals import auc_error, wilson
 from avlab.speculation.saving import saved_ms
 
 BLOCKS = [
@@ -319,6 +319,34 @@ def test_the_objective_has_its_peak_where_the_engine_would_put_it():
     np.testing.assert_allclose(shallow, 1e3 * np.array([2 / 10.5, 2.9 / 10.5, 3.4 / 10.5, 3.5 / 30.5]))
     assert budget.curve_of(STEP | {"survival": []}, TABLES) is None
     assert "No step" in texts(budget.objective_curve(None, TABLES))[0]
+
+
+def test_points_of_few_labels_are_faint_and_an_auc_has_bars():
+    few, many = calibration.strength(np.array([30, 4000]))
+    assert few < 0.3 and many == 1.0
+    auc = calibration.measures_by_position({"online": sums_of(slots=60)}, "auc").data[0]
+    half = np.asarray(auc.error_y.array, dtype=float)
+    assert np.nanmin(half) > 0 and max(auc.marker.opacity) < 0.5
+    assert (
+        len(calibration.measures_by_position({"online": sums_of()}, "ece").data) == 2
+    )  # with the noise floor
+
+
+def test_the_error_of_an_auc_is_that_of_hanley_and_mcneil():
+    assert auc_error(0.893, 51, 58) == pytest.approx(
+        0.032, abs=1e-3
+    )  # their rating data: AUC 0.893, error 0.032
+    assert np.isnan(auc_error(0.9, 0, 58))
+
+
+def test_what_the_curve_expects_is_put_beside_what_was_served():
+    step = STEP | {"block": 1, "time": 20.0}
+    rows = {"step": np.arange(3), "time": np.array([5.0, 15.0, 20.0]), "block": np.array([1, 1, 1])}
+    rows |= {"seconds": np.array([1.0, 1.0, 1.0]), "paused": np.zeros(3), "tokens": np.array([9, 200, 400])}
+    told = budget.against_served(step, TABLES, rows)
+    assert "At the budget taken, 2, the curve expects 309 tokens/s" in told and "Live counted 300." in told
+    assert budget.against_served(step, TABLES, rows | {"block": np.zeros(3)}) == ""
+    assert budget.against_served(None, TABLES, rows) == budget.against_served(step, None, rows) == ""
 
 
 def profile_of(table, samples):

@@ -47,7 +47,11 @@ def test_the_table_compares_only_at_about_the_same_load():
 def test_a_change_is_told_in_a_sentence():
     rows = segments.segments(steps(), BLOCKS)
     told = segments.change(rows)
-    assert told.startswith("Since 10 s: fixed:7, 8 requests") and "0.25 × what adaptive" in told
+    assert told.startswith(
+        "Means over the whole run, all 2 segments together. Since 10 s: fixed:7, 8 requests"
+    )
+    assert segments.change(rows, "last minute").startswith("Means over the last minute. Since")
+    assert "0.25 × what adaptive" in told
     assert segments.change(rows[:1]) == ""
 
 

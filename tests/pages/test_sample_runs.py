@@ -10,8 +10,10 @@ import pyarrow.parquet
 import pytest
 from dashboard import ALL_PAGES, charts, opened, page, said, until
 
-from avlab import sample, story
+from avlab import sample, sample_answer, story
+from avlab.figures import segments
 from avlab.policies.arm import DEFAULT_ARM
+from avlab.store.feeds import Feed
 from avlab.ui import host
 
 CHARTS = {
@@ -113,6 +115,32 @@ def test_a_folder_in_a_text_is_found(text):
 
 def test_the_shipped_runs_are_small():
     assert sum(file.stat().st_size for file in sample.FOLDER.rglob("*") if file.is_file()) < MOST_BYTES
+
+
+def test_what_the_story_says_of_its_numbers_is_what_its_recording_shows(runs):
+    with host.connection() as con:
+        feed = Feed(runs["story"])
+        feed.refresh(con, live=False)
+    calm, busy, always, again, best, calm_again = segments.segments(feed.steps, feed.blocks)
+    said = {scene.title: scene.says for scene in story.SCENES}
+    assert "about three of them" in said["Few users, and the policy decides"] and 2.5 < calm["verified"] < 3.5
+    assert "about two a request" in said["Load rises"] and 1.5 < busy["verified"] < 2.5
+    told = said["The same load, always seven draft tokens"]
+    assert "about a quarter" in told and 0.2 < always["tokens_per_s"] / busy["tokens_per_s"] < 0.32
+    assert "five times as long" in told and 4.3 < always["step_ms"] / busy["step_ms"] < 5.7
+    assert again["tokens_per_s"] == pytest.approx(busy["tokens_per_s"], rel=0.1)
+    assert (
+        1.0 < again["tokens_per_s"] / best["tokens_per_s"] < 1.3 and calm_again["verified"] > busy["verified"]
+    )
+
+
+def test_the_answer_that_ships_can_be_drawn_and_names_what_its_steps_took():
+    answer = sample_answer.shipped()
+    assert len(answer.steps) > 10 and answer.arm == DEFAULT_ARM
+    assert all((step.verify_ms or 0) > 0 for step in answer.steps)
+    fates = {slot.fate for step in answer.steps for slot in step.draft}
+    assert {"accepted", "rejected", "trimmed"} <= fates
+    assert not ABSOLUTE.search("".join(text for step in answer.steps for text in step.texts))
 
 
 def test_while_the_story_runs_pages_of_experiments_lead_to_shipped_ones(tmp_path):

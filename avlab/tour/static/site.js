@@ -72,11 +72,12 @@ function quiz(scene) {
 
 function show() {
   const scene = scenes[number];
+  document.title = `avlab: ${scene.title}`;
   at('title').textContent = `${number + 1} · ${scene.title}`;
   at('question').textContent = scene.question;
   at('back').disabled = number === 0;
   at('next').disabled = number === scenes.length - 1;
-  [...at('steps').children].forEach((button, place) => button.setAttribute('aria-pressed', place === number));
+  [...at('steps').querySelectorAll('button')].forEach((button, place) => button.setAttribute('aria-pressed', place === number));
   at('notes').replaceChildren(...lines('li', scene.notes));
   quiz(scene);
   if (!at('shown').hidden) {
@@ -96,6 +97,7 @@ const named = () => Math.max(0, scenes.findIndex((scene) => scene.name === locat
 scenes.forEach((scene, place) => {
   const button = Object.assign(document.createElement('button'), { textContent: place + 1, title: scene.title });
   button.onclick = () => go(place);
+  if (place && scenes[place - 1].part !== scene.part) at('steps').append(...lines('span', [scene.part]));
   at('steps').append(button);
 });
 for (const [word, means] of Object.entries(words)) at('words').append(...lines('dt', [word]), ...lines('dd', [means]));

@@ -114,6 +114,17 @@ const card = (root, slot, position, own, said) => {
   return node;
 };
 
+// The target reads all verified draft tokens of a step, and the token before them, in one pass.
+const pass = (step) => {
+  const verified = step.draft.filter((slot) => slot.fate !== 'trimmed').length;
+  const lines = [verified ? `${verified} verified in one pass` : 'none verified'];
+  if (step.verify_ms !== null && step.verify_ms !== undefined) {
+    if (step.draft.length) lines.push(`drafting ${step.draft_ms.toFixed(1)} ms`);
+    lines.push(`pass ${step.verify_ms.toFixed(1)} ms`);
+  }
+  return lines;
+};
+
 const add = (root, step, number) => {
   const said = step.texts.map((text, i) => {
     const node = root.said.appendChild(make('span', 'token ' + step.fates[i], text));
@@ -123,13 +134,17 @@ const add = (root, step, number) => {
   });
   const row = make('li', 'step');
   const count = `${step.tokens.length} token${step.tokens.length === 1 ? '' : 's'}`;
-  row.appendChild(make('div', 'number', `step ${number}`)).appendChild(make('div', '', count));
+  const about = row.appendChild(make('div', 'number', `step ${number}`));
+  for (const line of [count, ...pass(step)]) about.appendChild(make('div', '', line));
   const slots = row.appendChild(make('div', 'slots'));
   step.draft.forEach((slot, k) => {
     slots.appendChild(card(root, slot, k, false, slot.fate === 'accepted' ? said[k] : null));
   });
   if (step.own) slots.appendChild(card(root, step.own, step.draft.length, true, said[said.length - 1]));
-  root.steps.prepend(row);
+  const last = root.steps.lastElementChild;
+  const followed = root.follows && last && last.getBoundingClientRect().top < window.innerHeight;
+  root.steps.appendChild(row);
+  if (followed) row.scrollIntoView({ block: 'nearest' });
 };
 
 export default function draw({ data, parentElement }) {
@@ -149,5 +164,6 @@ export default function draw({ data, parentElement }) {
     root.steps = root.appendChild(make('ol', 'steps'));
     root.appendChild(root.panel);
   }
+  root.follows = root.drawn > 0; // a reader who looks at the newest step keeps it in sight
   for (; root.drawn < data.steps.length; root.drawn += 1) add(root, data.steps[root.drawn], root.drawn + 1);
 }
