@@ -35,7 +35,9 @@ RULES = (
     "drawn:t, budget:same-step, noise:correction; may be given again."
 )
 Target = Annotated[str | None, typer.Option("--target", help="As in a run.")]
-Drafter = Annotated[str | None, typer.Option("--drafter", help="As in a run; a block drafter.")]
+Drafter = Annotated[
+    str | None, typer.Option("--drafter", help="As in a run; a block drafter, ngram or suffix.")
+]
 Temperature = Annotated[
     float, typer.Option("--temperature", help="Sampling temperature of target and drafter, above 0.")
 ]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from avlab.bias.audit.copied_drafts import Copying, CopyingDrafter
 from avlab.bias.audit.rules import AuditError, AuditRule, ByBudget, install
 from avlab.bias.audit.shared_drafter import SharedDrafter, WatchedDrafter
 from avlab.bias.audit.shared_target import SCRATCH, SharedTarget
@@ -55,12 +56,12 @@ class Audit:
     def __init__(
         self,
         target: Target,
-        drafter: BlockDrafter,
+        drafter: BlockDrafter | Copying,
         prompt: list[int],
         rule: AuditRule,
         temperature: float = 1.0,
         seed: int = 0,
-        shared: SharedDrafter | None = None,
+        shared: SharedDrafter | CopyingDrafter | None = None,
         observer: Observer | None = None,
     ):
         """shared: another audit's drafter behind this prompt: the rows that are known to it and to its target are kept.
@@ -85,7 +86,15 @@ class Audit:
         self.prompt, self.rule, self.temperature, self.seed, self.made = prompt, rule, temperature, seed, 0
         if shared is None:
             cache = target.new_cache(max(TOGETHER, SCRATCH))
-            shared = SharedDrafter(drafter, SharedTarget(target, prompt, cache, drafter.state_layers))
+            behind = SharedTarget(target, prompt, cache, drafter.state_layers)
+            if isinstance(drafter, BlockDrafter):
+                shared = SharedDrafter(drafter, behind)
+            else:
+                shared = CopyingDrafter(drafter, behind, prompt)
+        if rule.arm is None and isinstance(shared, CopyingDrafter):
+            raise AuditError(
+                f"The rule {rule.text} trims by draft rows, and the drafter {drafter.name} has none: audit a policy."
+            )
         self.drafter, self.shared = shared, shared.shared
         self.watched = WatchedDrafter(shared)
         self.engine = self._engine(np.full((TOGETHER, drafter.K), 0.5), observer)
@@ -179,9 +188,9 @@ class Audit:
 
         None where that is not enough: more than two positions under a budget of the same step.
         """
-        p, q, rule = self.one, self.draft_row(), self.rule
-        if rule.kind == "noise":
-            found = first_token_by_shared_noise(p, q, self.drafter.vocabulary.ids.cpu().numpy())
+        p, q, rule, drafter = self.one, self.draft_row(), self.rule, self.drafter
+        if rule.kind == "noise" and isinstance(drafter, SharedDrafter):
+            found = first_token_by_shared_noise(p, q, drafter.vocabulary.ids.cpu().numpy())
         elif rule.text == "budget:same-step" and self.drafter.K > 2:
             return None
         else:
@@ -210,8 +219,8 @@ class Audit:
 
     def _first_drafts(self) -> Iterator[tuple[np.ndarray, Estimates | None]]:
         """Every draft token behind the prompt, [B] at a time, and the rule's estimates when it is drawn."""
-        drafter, Q = self.drafter, len(self.drafter.vocabulary.ids)
-        for columns in torch.arange(Q, device=self.shared.device).split(256):
+        drafter = self.drafter
+        for columns in drafter.firsts():
             inputs = self._inputs(np.full((len(columns), drafter.K), 0.5))
             drafts = drafter.propose(inputs, drafter.K, first=columns)
             yield drafts.tokens[:, 0].cpu().numpy(), self._estimate(drafts)

@@ -1,5 +1,7 @@
 """The block drafter as the engine's step sees it in an audit: rows behind equal prefixes are computed once."""
 
+from collections.abc import Iterable
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -56,6 +58,10 @@ class SharedDrafter:
         drafts = draws.drafts(torch.stack(tokens, 1), self.vocabulary)
         block.add_head(drafts, states[place, :depth], torch.stack(recurred, 1))
         return drafts
+
+    def firsts(self) -> Iterable[Tensor]:
+        """Columns of all that can be drafted first, some at a time."""
+        return torch.arange(len(self.vocabulary.ids), device=self.shared.device).split(256)
 
     def assume_read(self, cache_row: int, tokens: int) -> None:
         """It reads the target's cache, and keeps nothing of its own."""

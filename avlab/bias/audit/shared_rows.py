@@ -65,8 +65,9 @@ class SharedProbs:
         self, row: Tensor, drafts: Drafts, request: Tensor, position: Tensor, uniforms: Tensor
     ) -> Tensor:
         """Recovered tokens [M] from (p - q)+, which is computed once for each distinct pair of p and q."""
-        assert isinstance(drafts, SharedDrafts)
         number = self.rows.index[row]
+        if not isinstance(drafts, SharedDrafts):
+            return self._one_by_one(number, drafts, request, position, uniforms)
         pair = number * len(drafts.draft_probs) + drafts.place[request, position]
         _, back = pair.unique(return_inverse=True)  # [M] which of the U distinct pairs each is
         one = torch.empty(int(back.max()) + 1, dtype=torch.long, device=back.device)  # [U] an example of each
@@ -77,6 +78,16 @@ class SharedProbs:
             left = excess(p, None, drafts, request[some], position[some])
             whose = where_true(back // TOGETHER == begin)
             token[whose] = draw(left, uniforms[whose], back[whose] % TOGETHER)
+        return token
+
+    def _one_by_one(
+        self, number: Tensor, drafts: Drafts, request: Tensor, position: Tensor, uniforms: Tensor
+    ) -> Tensor:
+        """The same where each draft has a distribution of its own. number: [M] rows of the table."""
+        token = torch.empty_like(number)
+        for some in torch.arange(len(number), device=number.device).split(TOGETHER):
+            p = probabilities(self.rows.table, number[some], self.rows.normalisers)
+            token[some] = draw(excess(p, None, drafts, request[some], position[some]), uniforms[some])
         return token
 
 

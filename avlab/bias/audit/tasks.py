@@ -9,7 +9,8 @@ from typing import Protocol, TypedDict
 import torch
 
 from avlab.bias.audit.answers import Answers
-from avlab.bias.audit.audit import Audit, Counts
+from avlab.bias.audit.audit import TOGETHER, Audit, Counts
+from avlab.bias.audit.copied_drafts import Copying, CopyingDrafter
 from avlab.bias.audit.ranking import rank
 from avlab.bias.audit.rules import AuditError, parse
 from avlab.bias.audit.shared_drafter import SharedDrafter
@@ -19,11 +20,17 @@ from avlab.bias.text_measures import Texts, differences, intervals
 from avlab.config import RunConfig
 from avlab.engine.build import Progress, choose_device, choose_drafter, choose_dtype
 from avlab.engine.drafters.block import BlockDrafter
+from avlab.engine.drafters.ngram import NgramDrafter
+from avlab.engine.drafters.suffix import SuffixDrafter
 from avlab.engine.fetch import target_folder
 from avlab.engine.target import Target
 from avlab.engine.text import Text
 from avlab.workloads import Moment, open_workload
 
+AUDITED = ("block", "ngram", "suffix")
+NEEDS = (
+    "An audit needs {} that fits the target: leave --drafter at default with the default target, or give one."
+)
 CONTEXT = 512  # positions of an audit's target
 SAY_SECONDS = 0.5  # between two reports
 LEVEL = 0.01
@@ -74,22 +81,31 @@ class Answer(Protocol):
 def load(
     config: RunConfig, K: int, context: int | None, progress: Progress = lambda text, done, total: None
 ) -> tuple[Target, BlockDrafter, Text]:
-    """Weights as the configuration names them. Raises AuditError, CheckpointError or FetchError.
+    """Weights as the configuration names them, with a block drafter. Raises AuditError, CheckpointError or FetchError.
 
     context: positions of the target of an audit, which is in float32; None to serve as a run would.
     """
+    target, drafter, text = load_any(config, K, context, progress)
+    if not isinstance(drafter, BlockDrafter):
+        raise AuditError(NEEDS.format("a block drafter"))
+    return target, drafter, text
+
+
+def load_any(
+    config: RunConfig, K: int, context: int | None, progress: Progress = lambda text, done, total: None
+) -> tuple[Target, BlockDrafter | Copying, Text]:
+    """The same, with any drafter that an audit can look into."""
     folder, device = target_folder(config.target), choose_device(config.device)
     chosen, _ = choose_drafter(config.drafter, folder)
-    if chosen is None or chosen.kind.name != "block" or chosen.folder is None:
-        raise AuditError(
-            "An audit needs a block drafter that fits the target: leave --drafter at default with the default "
-            "target, or give the folder of one."
-        )
+    if chosen is None or chosen.kind.name not in AUDITED:
+        raise AuditError(NEEDS.format("a block drafter, ngram or suffix"))
     progress("loading the target", 0, 0)
     dtype = torch.float32 if context else choose_dtype(config.dtype, device)
     target = Target(folder, dtype, device, context or config.max_model_len)
     progress("loading the drafter", 0, 0)
-    return target, BlockDrafter(chosen.folder, target, K), Text(folder)
+    drafter = chosen.make(target, TOGETHER, K)
+    assert isinstance(drafter, BlockDrafter | NgramDrafter | SuffixDrafter)
+    return target, drafter, Text(folder)
 
 
 def audit(order: AuditOrder, answer: Answer) -> None:
@@ -101,11 +117,14 @@ def audit(order: AuditOrder, answer: Answer) -> None:
         return
 
     progress = answer.progress
-    target, drafter, text = load(config, order["K"], CONTEXT, progress)
+    target, drafter, text = load_any(config, order["K"], CONTEXT, progress)
     prompt = text.encode([{"role": "user", "content": order["prompt"]}])
-    progress("how well each score ranks acceptance", 0, 0)
-    auc, slots = rank(target, drafter, [prompt, *short_prompts(text)], config.temperature)
-    shared: SharedDrafter | None = None
+    auc: dict[str, float] = {}
+    slots = 0
+    if isinstance(drafter, BlockDrafter):  # others have no rows to rank
+        progress("how well each score ranks acceptance", 0, 0)
+        auc, slots = rank(target, drafter, [prompt, *short_prompts(text)], config.temperature)
+    shared: SharedDrafter | CopyingDrafter | None = None
     exact: dict[str, float | None] = {}
     for rule, seed in audits:
         progress(f"rows behind the prompt, {rule.label}", 0, 0)
