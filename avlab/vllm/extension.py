@@ -22,6 +22,7 @@ A fault of what is written here ends the record, and says so; vLLM serves on.
 """
 
 import importlib
+import inspect
 import itertools
 import logging
 import math
@@ -66,6 +67,22 @@ STEP_FIELDS = (
 VECTORS = ("scheduled", "admitted", "accepted", "labelled")  # behind them, K numbers each
 REFIT_FIELDS = ("refit", "number", "time", "slope", "intercepts", "counts", "positives")
 UNTRIMMED = -1  # no length is held: vLLM decides
+OTHER_COSTS = (
+    "This vLLM's cost tables are not by requests and by tokens alone: costs and expected times are not known."
+)
+TRIMMED_ELSEWHERE = (
+    "Fewer drafts were verified than were scheduled, and adaptive verification is off: the drafter trims them on the "
+    "device (n-grams without a match). A step's budget is what was verified."
+)
+OUTCOME = (
+    "idx_mapping",
+    "num_sampled",
+    "num_rejected",
+)  # what a drafter's `observe_verification` takes, in its order
+PROPOSED = (  # and its `propose`
+    "input_batch", "attn_metadata", "slot_mappings", "last_hidden_states", "aux_hidden_states", "num_sampled",
+    "num_rejected",
+)  # fmt: skip
 NO_STEPS = -2  # asked for in place of the last step that is known
 NEEDED = {  # attributes that the record reads
     "budget manager": (
@@ -73,7 +90,6 @@ NEEDED = {  # attributes that the record reads
         "_max_total_logits",
         "num_bonus_tokens",
         "_confidence_probs",
-        "cost_tables",
     ),
     "estimator": ("features", "slope", "intercepts", "_refits"),
 }
@@ -174,17 +190,10 @@ class Record:
         tables = getattr(self.manager, "cost_tables", None)
         if tables is None:
             return None
-        if not (
-            isinstance(tables, (tuple, list))
-            and len(tables) == 2
-            and all(getattr(table, "ndim", 0) == 1 for table in tables)
-        ):
-            self.note(
-                "This vLLM's cost tables are not by requests and by tokens alone: costs and a step's expected time "
-                "are not known."
-            )
-            return None
-        return tables
+        if _are_tables(tables):
+            return tables
+        self.note(OTHER_COSTS)
+        return None
 
     @property
     def warming_up(self) -> bool:
@@ -203,14 +212,17 @@ class Record:
                 "and coefficients cannot be seen."
             )
             return
-        if not hasattr(speculator, "observe_verification"):
-            self.missing.append("The drafter does not learn from verification: no step can be seen.")
+        if not (hasattr(speculator, "observe_verification") or _takes_outcomes(speculator)):
+            self.missing.append("The drafter is not told what was verified: no step can be seen.")
             return
         self.K = int(runner.num_speculative_steps)
         self.device = runner.device
         self.cuda = self.device.type == "cuda"
         self._wrap(runner, "execute_model", self._execute)
-        self._wrap(speculator, "observe_verification", self._observe)
+        if hasattr(speculator, "observe_verification"):
+            self._wrap(speculator, "observe_verification", self._observe)
+        else:  # n-grams and suffixes have nothing to fit: their next draft is the first to hear of the outcome
+            self._wrap(speculator, "propose", self._propose)
         self._wrap(runner, "sample_tokens", self._sample)
         module = _module(ADAPTIVE_MODULE)
         kind = getattr(module, "AdaptiveVerificationManager", None)
@@ -221,9 +233,14 @@ class Record:
         if not getattr(speculator, "enable_adaptive_verification", False):
             self.missing.append("Adaptive verification is off: what was scheduled was verified.")
         elif self.estimator is None and "estimator" not in self._hooked:
-            head = getattr(speculator, "use_confidence_head", False)
-            if head:
+            if getattr(speculator, "use_confidence_head", False):
                 self.missing.append("The drafter's confidence head estimates: there are no coefficients.")
+            elif hasattr(speculator, "accept_stats"):
+                self.missing.append(
+                    "Acceptance is counted by length of match (suffix): there are no coefficients."
+                )
+        if self.manager is not None and not hasattr(self.manager, "cost_tables"):
+            self.missing.append(OTHER_COSTS)
         if self.estimator is not None:
             self._wrap(self.estimator, "step", self._refit)
             self._hooked.add("estimator")
@@ -284,7 +301,7 @@ class Record:
             "K": getattr(self, "K", 0),
             "steps": bool(self._hooked) and not self.failure,
             "adaptive": manager is not None,
-            "source": "" if manager is None else "head" if estimator is None else "online",
+            "source": self._source(),
             "refits": getattr(estimator, "_refits", -1),
             "refit_interval": getattr(estimator, "REFIT_INTERVAL", 0),
             "next": self.number,
@@ -292,6 +309,14 @@ class Record:
             "missing": list(self.missing),
             "failure": self.failure,
         }
+
+    def _source(self) -> str:
+        """What estimates acceptance: "online", "head", "counts" of suffixes, or "" where nothing does."""
+        if self.manager is None:
+            return ""
+        if self.estimator is not None:
+            return "online"
+        return "counts" if hasattr(getattr(self.runner, "speculator", None), "accept_stats") else "head"
 
     def hold(self, verify: int) -> int | str:
         """Hold verification at a length, or let vLLM decide again. Returns the number of the next step, or why not."""
@@ -345,15 +370,15 @@ class Record:
 
     # ---- the hot path ----------------------------------------------------------------------------------------
 
-    def _execute(self, original, scheduler_output, *args, **named):
+    def _execute(self, original, *args, **named):
         """A step begins."""
-        dummy = args[1] if len(args) > 1 else named.get("dummy_run", False)
+        dummy = args[2] if len(args) > 2 else named.get("dummy_run", False)
         self.step, self.held = None, UNTRIMMED
         if not (dummy or self.failure or self.warming_up):
             with self._own:
-                self.step = self._begun(scheduler_output)
+                self.step = self._begun(args[0] if args else named["scheduler_output"])
         try:
-            return original(scheduler_output, *args, **named)
+            return original(*args, **named)
         finally:
             if self.step is not None:
                 self.step["verified"] = self._mark()
@@ -363,41 +388,52 @@ class Record:
         tokens = sum(counts.values())
         if not tokens:
             return None
-        lengths = [len(each) for each in drafts.values()]
-        longer = [0] * (self.K + 1)  # drafts of exactly k tokens, then of more than k
-        for n in lengths:
-            longer[min(n, self.K)] += 1
-        for k in range(self.K - 1, 0, -1):
-            longer[k] += longer[k + 1]
-        own = [n - len(drafts.get(request, ())) for request, n in counts.items()]
+        lengths = list(map(len, drafts.values()))
+        if lengths.count(self.K) == len(
+            lengths
+        ):  # nearly always: every loop over requests is paid in each step
+            scheduled = [len(lengths)] * self.K
+        else:
+            longer = [0] * (self.K + 1)  # drafts of exactly k tokens, then of more than k
+            for n in lengths:
+                longer[min(n, self.K)] += 1
+            for k in range(self.K - 1, 0, -1):
+                longer[k] += longer[k + 1]
+            scheduled = longer[1:]
+        prompt_tokens = 0
+        if tokens - sum(lengths) > len(counts):  # more than one of its own for some request
+            own = [n - len(drafts.get(request, ())) for request, n in counts.items()]
+            prompt_tokens = sum(n for n in own if n > 1)
         return {
             "requests": len(counts),
-            "prompt_tokens": sum(n for n in own if n > 1),
+            "prompt_tokens": prompt_tokens,
             "target_tokens": tokens,
             "budget": sum(lengths),
-            "scheduled": longer[1:],
+            "scheduled": scheduled,
             "verify": self.verify,
             "decide_ms": 0.0,
             "expected_ms": math.nan,
             "begun": self._mark(),
         }
 
-    def _get_num_tokens(self, manager, original, num_tokens_per_req, draft_tokens):
+    def _get_num_tokens(self, manager, original, *args, **named):
         """vLLM chooses the budget; a held length replaces it."""
         began = time.perf_counter()
-        tokens = original(manager, num_tokens_per_req, draft_tokens)
+        tokens = original(manager, *args, **named)
         step = self.step
-        if manager._batch_budget is None or (step is None and self.verify == UNTRIMMED):
-            return tokens
-        drafts, others, budget = manager._batch_budget
-        if self.verify != UNTRIMMED:
-            room = manager._max_total_logits - len(drafts) * manager.num_bonus_tokens
-            self.held, budget = _longest(list(drafts.values()), self.verify, room)
-            manager._batch_budget = (drafts, others, budget)
-            tokens = sum(others.values()) + budget
-        if step is None:
+        if step is None and self.verify == UNTRIMMED:
             return tokens
         with self._own:
+            if manager._batch_budget is None:
+                return tokens
+            drafts, others, budget = manager._batch_budget
+            if self.verify != UNTRIMMED:
+                room = manager._max_total_logits - len(drafts) * manager.num_bonus_tokens
+                self.held, budget = _longest(list(drafts.values()), self.verify, room)
+                manager._batch_budget = (drafts, others, budget)
+                tokens = sum(others.values()) + budget
+            if step is None:
+                return tokens
             step["verify"] = self.held
             step["budget"], step["target_tokens"] = int(budget), int(tokens)
             tables = self.tables
@@ -419,12 +455,23 @@ class Record:
             return original(confidence, idx_mapping, capacities, *args, **named)
         capacities.clamp_(max=self.held)
 
-    def _observe(self, original, idx_mapping, num_sampled, num_rejected, *args, **named):
+    def _observe(self, original, *args, **named):
         """The outcome is known, on the device: copy what the estimate was made of before the next draft replaces it."""
         if self.step is not None and self.rank == 0:
             with self._own, self._buffering:
-                self._keep(self.step, idx_mapping, num_sampled, num_rejected)
-        return original(idx_mapping, num_sampled, num_rejected, *args, **named)
+                told = dict(zip(OUTCOME, args, strict=False)) | named
+                self._keep(self.step, *(told[name] for name in OUTCOME))
+        return original(*args, **named)
+
+    def _propose(self, original, *args, **named):
+        """The next draft of a drafter that observes nothing: the outcome is among what it is given."""
+        step = self.step
+        if step is not None and "observed" not in step and self.rank == 0 and not named.get("dummy_run"):
+            with self._own, self._buffering:
+                told = dict(zip(PROPOSED, args, strict=False)) | named
+                batch, *outcome = (told[name] for name in ("input_batch", *OUTCOME[1:]))
+                self._keep(step, batch.idx_mapping, *outcome)
+        return original(*args, **named)
 
     def _keep(self, step: dict, idx_mapping, num_sampled, num_rejected) -> None:
         n = idx_mapping.shape[0]
@@ -611,6 +658,11 @@ class Record:
                 "sample_ms": self._between(step.get("verified"), step["observed"]),
                 "draft_ms": self._between(step["observed"], step.get("drafted")),
             }
+            more = 0 if step["estimated"] else step["budget"] - sum(step["admitted"])
+            if more > 0:
+                self.note(TRIMMED_ELSEWHERE)
+                step["budget"] -= more
+                step["target_tokens"] -= more
             self.steps.append([step[name] for name in (*STEP_FIELDS, *VECTORS)])
             if self.totals is not None:
                 self.totals.add(step)
@@ -625,6 +677,24 @@ class Record:
         result = original(manager, draft_curve, verify_curve)
         self.curves = [[[int(n), float(ms)] for n, ms in curve] for curve in (draft_curve, verify_curve)]
         return result
+
+
+def _are_tables(tables) -> bool:
+    """Whether costs are two tables of one dimension each: by requests, by tokens."""
+    two = isinstance(tables, (tuple, list)) and len(tables) == 2
+    return two and all(getattr(table, "ndim", 0) == 1 for table in tables)
+
+
+def _takes_outcomes(speculator) -> bool:
+    """Whether a drafter's `propose` is told what was verified, in the order that is known."""
+    propose = getattr(speculator, "propose", None)
+    if propose is None:
+        return False
+    try:
+        names = tuple(inspect.signature(propose).parameters)
+    except (TypeError, ValueError):
+        return False
+    return names[: len(PROPOSED)] == PROPOSED or names == ("args", "named")  # as known, or wrapped already
 
 
 def _identity(worker) -> dict:

@@ -102,7 +102,7 @@ def test_what_another_vllm_does_not_have_is_said(worker, where):
     runner = worker.model_runner
     manage(runner)
     owner, name = (
-        (runner.adaptive_verification, "cost_tables")
+        (runner.adaptive_verification, "_confidence_probs")
         if where == "budget manager"
         else (runner.speculator.acceptance_estimator, "features")
     )
