@@ -48,7 +48,7 @@ def doctor(
         Path | None,
         typer.Option(
             "--file",
-            help="A script, a compose file or a Kubernetes manifest that starts vLLM.",
+            help="A script, a compose file, a manifest, a systemd unit or a Dockerfile that starts vLLM.",
             dir_okay=False,
         ),
     ] = None,

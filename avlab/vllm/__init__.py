@@ -1,7 +1,7 @@
 """Everything that concerns vLLM. Only an engine that is opened imports it: the lab attaches and advises without.
 
     serve_line.py   a `vllm serve` command as data: read, changed, printed; options.py: the names that vLLM has
-    launch.py       how people start it, in a shell; manifests.py, launch_files.py: compose, Kubernetes, scripts
+    launch.py       how people start it, in a shell; manifests.py, units.py, launch_files.py: compose, Kubernetes, units
     presets/        the systems the method was published with, one TOML file each
     settings.py     what decides whether adaptive verification starts, from a command or from a running server
     doctor/         the gates and cautions over such settings and a machine

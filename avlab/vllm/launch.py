@@ -26,6 +26,7 @@ SWITCHES = {
     "--publish-all", "--sig-proxy",
 }  # fmt: skip
 VARIABLE = re.compile(r"\$(?:\{(\w+)(?::?-([^}]*))?\}|(\w+))")
+ARRAY = re.compile(r"^([ \t]*)(?:declare +-a +|local +|export +)?(\w+)(\+?)=\(([^()]*)\)", re.M)
 TAG = re.compile(r":v?(\d+\.\d+(?:\.\d+)?)")
 
 
@@ -128,8 +129,15 @@ def _config(path: Path, has_model: bool) -> list[str]:
 def of_script(text: str, folder: Path) -> Iterator[Launch]:
     """The servers of a shell's text. Assignments before a command are its environment, and known where it uses them."""
     known: dict[str, str] = {}
+    begun = False
+    text, arrays = _arrays(_continued(text))
     for words in _commands(text):
-        words = [expanded(word, known) for word in words]
+        words = [expanded(word, known) for each in words for word in _elements(each, arrays)]
+        if begun and words and words[0].startswith("--"):
+            raise LaunchError(
+                f"{words[0]} stands at the begin of a command of its own: what is above it ended before, at a comment "
+                "or a row without a backslash."
+            )
         assigned = [word for word in words if re.match(r"[A-Za-z_]\w*=", word)]
         if words and len(assigned) == len([word for word in words if word != "export"]):
             known |= {name: value for name, _, value in (word.partition("=") for word in assigned)}
@@ -137,8 +145,52 @@ def of_script(text: str, folder: Path) -> Iterator[Launch]:
         joined = " ".join(words)
         if re.search(r"(^|\s|/)vllm\s+serve\b", joined) or SERVER in joined or _is_container(words):
             found = launch(words, folder)
+            begun = True
             exported = {name: value for name, value in known.items() if name.startswith("VLLM_")}
             yield _with(found, exported)
+
+
+def _continued(text: str) -> str:
+    """A shell's text. Raises LaunchError where a row's backslash has something behind it that nobody sees."""
+    if match := re.search(r"\\[ \t]+\r?\n", text):
+        row = text.count("\n", 0, match.start()) + 1
+        raise LaunchError(
+            f"Row {row} has a space behind its backslash, and the shell ends the command there."
+        )
+    if match := re.search(r"\\\r?\n[ \t]*#[^\n]*\n[ \t]*-", text):
+        row = text.count("\n", 0, match.start()) + 2
+        raise LaunchError(
+            f"Row {row} is a comment within a command: the shell ends it there, and what follows is lost."
+        )
+    return text
+
+
+def _arrays(text: str) -> tuple[str, dict[str, list[str]]]:
+    """A shell's text without its arrays, and these. Raises LaunchError for one that is filled under a condition."""
+    arrays: dict[str, list[str]] = {}
+
+    def take(match: re.Match[str]) -> str:
+        before, name, more, inside = match.groups()
+        try:
+            words = shlex.split(re.sub(r"\\\r?\n", " ", inside), comments=True)
+        except ValueError:
+            return match[0]
+        if more and (before or name not in arrays):
+            raise LaunchError(
+                f"{name} gets arguments under a condition: examine the command as it is run then."
+            )
+        arrays[name] = [*(arrays[name] if more else ()), *words]
+        return ""
+
+    return ARRAY.sub(take, text), arrays
+
+
+def _elements(word: str, arrays: Mapping[str, list[str]]) -> list[str]:
+    """A word, or the words that it stands for: an array's, or none for what a script itself is given."""
+    if word in ("$@", "$*"):
+        return []
+    match = re.fullmatch(r"\$\{(\w+)\[[@*]\]\}", word)
+    return arrays[match[1]] if match and match[1] in arrays else [word]
 
 
 def _is_container(words: list[str]) -> bool:
@@ -148,7 +200,7 @@ def _is_container(words: list[str]) -> bool:
 
 def _commands(text: str) -> Iterator[list[str]]:
     """The commands of a shell's text, as words, without redirections."""
-    joined = re.sub(r"\\[ \t]*\r?\n", " ", text)
+    joined = re.sub(r"\\\r?\n", " ", text)
     pending = ""
     for row in joined.splitlines():
         pending = f"{pending}\n{row}" if pending else row

@@ -10,6 +10,8 @@ from avlab.vllm import VllmError
 from avlab.vllm.options import full_name, option, size
 
 SPECULATIVE = "speculative-config"
+DASHES = "‐‑‒–—―−"  # what a text processor makes of a hyphen
+NOTHING = ("None", "null", "")  # values for which vLLM takes no configuration
 SHORTHANDS = {"spec-method": "method", "spec-model": "model", "spec-tokens": "num_speculative_tokens"}
 
 
@@ -81,6 +83,10 @@ class ServeLine:
         arguments: dict[str, Any] = {}
         while words:
             word = words.pop(0)
+            if word and word[0] in DASHES:
+                raise ServeLineError(
+                    f"{word!r} begins with a dash that is no hyphen: write --{word.lstrip(DASHES)}."
+                )
             if not word.startswith("-"):
                 if model:
                     _append(arguments, last, word)
@@ -147,6 +153,10 @@ def _put(arguments: dict[str, Any], name: str, value: Any) -> str:
     if not on and value is True:
         value = False
     value = _value(head, value, bool(inner))
+    if head == SPECULATIVE and not inner and not isinstance(value, dict):
+        if value in NOTHING:
+            return head
+        raise ServeLineError(_no_mapping(head, value))
     if not inner:
         arguments[head] = value
         return head
@@ -159,18 +169,29 @@ def _put(arguments: dict[str, Any], name: str, value: Any) -> str:
     return head
 
 
+def _no_mapping(name: str, value: Any) -> str:
+    """Why a value is no configuration, and what people most often meant."""
+    if value is True:
+        return f'--{name} has no value: write --{name} \'{{"method": ..., "num_speculative_tokens": 3}}\'.'
+    text = str(value)
+    curly = any(mark in text for mark in "‘’“”")
+    why = " Its quotes are a text processor's: write ' and \"." if curly else ""
+    return f"--{name} holds {text[:60]!r}, which is no JSON object, and vLLM refuses it.{why}"
+
+
 def _value(name: str, text: Any, nested: bool = False) -> Any:
     """A mapping where the text is a JSON object, whole numbers and yes or no as such, 128K where vLLM takes it, else
     the text."""
     if not isinstance(text, str):
         return text
-    if text.startswith("{"):
+    if text.lstrip().startswith("{"):
         try:
             return json.loads(text)
         except RecursionError:
             raise ServeLineError(f"--{name} holds JSON that is nested too deeply.") from None
         except ValueError as error:
-            raise ServeLineError(f"--{name} holds JSON that cannot be read ({error}).") from None
+            single = " JSON wants double quotes." if text.lstrip("{ ").startswith("'") else ""
+            raise ServeLineError(f"--{name} holds JSON that cannot be read ({error}).{single}") from None
     kind = option(name)
     if (nested or (kind is not None and kind.kind == "size")) and (number := size(text)) is not None:
         return number

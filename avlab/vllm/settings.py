@@ -195,7 +195,7 @@ def _speculation(spec: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "method": _method(spec),
         "K": _number(spec.get("num_speculative_tokens")),
-        "adaptive": bool(spec.get("enable_adaptive_verification", False)),
+        "adaptive": _yes(spec.get("enable_adaptive_verification", False)),
         "draft_model": spec.get("model"),
         "draft_sample_method": spec.get("draft_sample_method") or "greedy",
         "rejection_sample_method": spec.get("rejection_sample_method") or "standard",
@@ -311,6 +311,15 @@ def _share(value: Any) -> float:
         return float(value)
     except (TypeError, ValueError):
         return DEFAULT_UTILISATION
+
+
+def _yes(value: Any) -> bool:
+    """A switch as vLLM's configuration takes it: also "false", "off", "0", which are texts."""
+    return (
+        value.strip().lower() in ("true", "yes", "on", "1", "t", "y")
+        if isinstance(value, str)
+        else bool(value)
+    )
 
 
 def _number(value: Any, default: Any = None) -> Any:

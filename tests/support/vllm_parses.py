@@ -31,8 +31,13 @@ def problem(parser, words: list[str]) -> str:
             arguments = parser.parse_args(words)
     except SystemExit:
         return said.getvalue().strip().splitlines()[-1]
+    given = arguments.speculative_config
+    if given is not None and not isinstance(
+        given, dict
+    ):  # the parser takes any JSON, and the configuration does not
+        return f"the speculative configuration is {given!r}"
     known = {field.name for field in dataclasses.fields(SpeculativeConfig) if field.init}
-    unknown = set(arguments.speculative_config or {}) - known
+    unknown = set(given or {}) - known
     return f"no such speculative settings: {sorted(unknown)}" if unknown else ""
 
 

@@ -3,10 +3,12 @@
 import json
 
 import pytest
+from vllm_environment import ask, needs_vllm
 
 from avlab.vllm.launch import LaunchError, launch
 from avlab.vllm.launch_files import launches, launches_in, pasted
-from avlab.vllm.serve_line import ServeLine
+from avlab.vllm.serve_line import ServeLine, ServeLineError
+from avlab.vllm.settings import from_line
 
 SPEC = (
     '{"method": "eagle3", "model": "x/y", "num_speculative_tokens": 3, "enable_adaptive_verification": true}'
@@ -186,3 +188,137 @@ def test_what_somebody_pastes():
     assert pasted(MANIFEST)[0].name == "qwen/vllm"
     with pytest.raises(LaunchError, match="check its quotes"):
         pasted("m/n 'open")
+
+
+CONFIGURATIONS = {
+    "as usual": SPEC,
+    "behind a space and a row": f" \n{SPEC}",
+    "none": "none",
+    "None": "None",
+    "null": "null",
+    "empty": "",
+    "a text": "eagle3",
+    "a number": "3",
+    "a list": "[1]",
+    "a switch": "true",
+    "quotes of a text processor": f"‘{SPEC}’",
+    "quotes that the shell left": f"'{SPEC}'",
+    "a dictionary of Python": SPEC.replace('"', "'"),
+}
+
+
+def refusal(words):
+    try:
+        ServeLine.parse(words)
+    except ServeLineError as error:
+        return str(error)
+    return ""
+
+
+def commands():
+    given = {name: ["m", "--speculative-config", text] for name, text in CONFIGURATIONS.items()}
+    more = {"no value": ["m", "--speculative-config"], "a dash": ["m", "—enforce-eager"]}
+    return given | more
+
+
+def test_a_configuration_that_is_none_is_one_sentence_of_what_to_write():
+    found = {name: refusal(words) for name, words in commands().items()}
+    taken = {"as usual", "behind a space and a row", "None", "null", "empty"}
+    assert {name for name, said in found.items() if not said} == taken
+    assert "a text processor's" in found["quotes of a text processor"]
+    assert "JSON wants double quotes" in found["a dictionary of Python"]
+    assert "has no value" in found["no value"] and "write --enforce-eager" in found["a dash"]
+
+
+@needs_vllm
+@pytest.mark.vllm
+def test_vllms_parser_takes_and_refuses_the_same():
+    theirs = ask("vllm_parses.py", {"commands": commands()})
+    ours = {name: refusal(words) for name, words in commands().items()}
+    assert {name: bool(said) for name, said in ours.items()} == {
+        name: bool(said) for name, said in theirs.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("value", "adaptive"), [("true", True), ("false", False), ("off", False), ("1", True)]
+)
+def test_a_switch_within_the_configuration_may_be_a_text(value, adaptive):
+    spec = json.loads(SPEC) | {"enable_adaptive_verification": value, "num_speculative_tokens": "3"}
+    settings = from_line(ServeLine.parse(["m", "--speculative-config", json.dumps(spec)]))
+    assert settings.adaptive is adaptive and settings.K == 3
+
+
+def test_arguments_in_an_array():
+    [found] = launches(
+        f"""#!/usr/bin/env bash
+ARGS=(
+  --tensor-parallel-size 2  # both GPUs
+  --speculative-config '{SPEC}'
+)
+ARGS+=(--max-num-seqs 64)
+exec vllm serve m "${{ARGS[@]}}" "$@"
+"""
+    )
+    assert found.line.arguments["tensor-parallel-size"] == 2 and found.line.arguments["max-num-seqs"] == 64
+    assert found.line.speculative == json.loads(SPEC)
+    with pytest.raises(LaunchError, match="ARGS gets arguments under a condition"):
+        launches(
+            'ARGS=(-tp 2)\nif [ -n "$X" ]; then\n  ARGS+=(--enforce-eager)\nfi\nvllm serve m "${ARGS[@]}"'
+        )
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("vllm serve m \\ \n  --enforce-eager", "Row 1 has a space behind its backslash"),
+        (
+            "vllm serve m \\\n  # --max-num-seqs 8 \\\n  --enforce-eager",
+            "Row 2 is a comment within a command",
+        ),
+        ("vllm serve m --port 8000\n  --enforce-eager", "a row without a backslash"),
+    ],
+)
+def test_a_command_that_the_shell_ends_early_is_said(text, sentence):
+    with pytest.raises(LaunchError, match=sentence):
+        launches(text)
+
+
+UNIT = f"""[Service]
+Environment="VLLM_USE_V2_MODEL_RUNNER=0" OTHER=x
+ExecStart=-/opt/vllm/bin/vllm serve m \\
+  --speculative-config '{SPEC}'
+Restart=always
+"""
+DOCKERFILE = f"""FROM python:3.12 AS build
+CMD ["python"]
+FROM vllm/vllm-openai:v0.32.0
+ENV VLLM_USE_V2_MODEL_RUNNER=0 A=b
+ENV OLDER form
+CMD ["--model", "m", "--speculative-config", {json.dumps(SPEC)}]
+"""
+
+
+def test_a_systemd_unit():
+    [found] = launches(UNIT)
+    assert found.line.model == "m" and found.line.speculative == json.loads(SPEC)
+    assert dict(found.line.environment) == {"VLLM_USE_V2_MODEL_RUNNER": "0"}
+
+
+def test_a_dockerfile():
+    [found] = launches(DOCKERFILE)
+    assert (found.line.model, found.version, found.contained) == ("m", "0.32.0", True)
+    assert found.line.speculative == json.loads(SPEC)
+    assert (
+        found.line.environment["VLLM_USE_V2_MODEL_RUNNER"] == "0"
+        and found.line.environment["OLDER"] == "form"
+    )
+    [shell] = launches(
+        f"FROM vllm/vllm-openai:v0.33.0\nENTRYPOINT vllm serve m --speculative-config '{SPEC}'"
+    )
+    assert shell.line.speculative == json.loads(SPEC)
+    for text in ("FROM vllm/vllm-openai:v0.33.0\nRUN true\n", 'FROM redis\nCMD ["redis-server"]'):
+        with pytest.raises(LaunchError, match="No `vllm serve`"):
+            launches(text)
+    with pytest.raises(LaunchError, match="The Dockerfile cannot be read"):
+        launches('FROM vllm/vllm-openai:v0.33.0\nCMD ["--model", "m"')
