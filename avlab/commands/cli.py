@@ -17,7 +17,7 @@ import typer.main
 
 from avlab import faults, plugins
 from avlab.bias.grammar import CaseError
-from avlab.commands import bias, encoding, lab, machine, replay, terminal, trace, vllm
+from avlab.commands import bias, encoding, interchange, lab, machine, replay, terminal, trace, vllm
 from avlab.commands.ab import ab
 from avlab.commands.attach import attach
 from avlab.commands.canary import canary
@@ -48,6 +48,7 @@ COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
     "vllm": vllm.app,
     "attach": attach,
     "canary": canary,
+    "interchange": interchange.app,
     "sidecar": sidecar,
     "doctor": doctor,
     "runs": runs,

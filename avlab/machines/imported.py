@@ -69,6 +69,7 @@ def _diagonal(plain: Mapping[str, object]) -> Imported:
         raise ValueError(f"{len(tokens)} sizes have {len(rates)} rates")
     if any(rate <= 0 for rate in rates):
         raise ValueError("a rate is not above 0")
+    _measured(rates)
     verify = [(_size(t), _cost(1e3 / rate)) for t, rate in zip(tokens, rates, strict=True)]
     return Imported([(1, 1, 0.0)], verify, False, "SGLang", (DRAFT_IN_STEP,))
 
@@ -92,8 +93,15 @@ def _whole_step(plain: Mapping[str, object]) -> Imported:
     tokens, costs = _numbers(plain, "token_counts"), _numbers(plain, "step_time_ms")
     if len(tokens) != len(costs):
         raise ValueError(f"token_counts has {len(tokens)} sizes and step_time_ms {len(costs)} costs")
+    _measured(costs)
     verify = [(_size(t), _cost(ms)) for t, ms in zip(tokens, costs, strict=True)]
     return Imported([(1, 1, 0.0)], verify, False, "TensorRT-LLM", (DRAFT_IN_STEP,))
+
+
+def _measured(costs: Sequence[float]) -> None:
+    """Raises ValueError for the placeholder with which both engines start: every size costs the same there."""
+    if len(set(costs)) < 2:
+        raise ValueError("it is flat, a placeholder that nobody has measured")
 
 
 DRAFT_IN_STEP = (
