@@ -15,6 +15,7 @@ LONGEST_STEP = (
     1.0  # seconds that two looks may be apart; in a longer gap it was this process that stood still
 )
 LOOK_SECONDS = 0.2
+WORKING = 0.1  # of a processor: a process that serves takes more, on a busy machine too
 
 
 class Awake:
@@ -34,6 +35,30 @@ class Awake:
         self.gap = passed if passed > LONGEST_STEP else 0.0
         self.seconds += LOOK_SECONDS if self.gap else max(passed, 0.0)
         return self.seconds
+
+
+class Standstill:
+    """Whether a process that had something to do did next to nothing of it: its machine, or itself, stood still.
+
+    clock, work: seconds that pass, and seconds of a processor that this process takes meanwhile.
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        work: Callable[[], float] = time.process_time,
+    ):
+        self._clock, self._work = clock, work
+        self.begin()
+
+    def begin(self) -> None:
+        """From now on there is something to do."""
+        self._began = self._clock(), self._work()
+
+    def seconds(self) -> float:
+        """For how long it stood still since then; 0 for less than a second, or where it worked."""
+        passed, worked = self._clock() - self._began[0], self._work() - self._began[1]
+        return passed if passed > LONGEST_STEP and worked < WORKING * passed else 0.0
 
 
 class Silence:

@@ -14,13 +14,15 @@ from typing import Generic, Protocol
 import numpy as np
 
 from avlab.engine.request import Sequence
-from avlab.engine.served import OfEngine, Report, ServedEngine
+from avlab.engine.served import InProcessEngine, OfEngine, Report, ServedEngine
 from avlab.formats import counted
+from avlab.liveness import Standstill
 from avlab.policies.arm import Arm, PolicyError, load_of, unlabelled
 from avlab.wire import commands, frames
 from avlab.workers.entry import Order
 from avlab.workers.intake import Asked, Intake
 from avlab.workers.reporter import Reporter
+from avlab.workers.run_clock import RealClock
 
 LEAST_STEPS = 3  # of a block whose length is in seconds
 MOST_WASHOUT = 2000  # steps until every prompt of a fresh block must have been computed
@@ -82,6 +84,7 @@ class Conductor(Generic[Report, OfEngine]):
         server.order.outbox.put(frames.ExperimentBegun(plan, server.order.clock(), self.engine.step_number))
         self._steps = self.conduct()
         next(self._steps)
+        self._standstill = Standstill()
 
     def _adopt(self, label: str) -> None:
         """Make an arm's policy, as good as new."""
@@ -96,8 +99,16 @@ class Conductor(Generic[Report, OfEngine]):
         whether it was a step of the block under way.
         """
         self._finished += [finished.sequence for finished in report.finished]
-        if report.counted:
+        if still := self._stood_still():
+            self.disturb(f"the machine stood still for {still:.1f} s")
+        elif report.counted:
             next(self._steps, None)
+        self._standstill.begin()
+
+    def _stood_still(self) -> float:
+        """Seconds, where this process computes the steps and their time is this machine's."""
+        ours = isinstance(self.engine, InProcessEngine) and isinstance(self.server.order.clock, RealClock)
+        return self._standstill.seconds() if ours else 0.0
 
     def disturb(self, reason: str) -> None:
         """Drop the round under way, and begin another."""

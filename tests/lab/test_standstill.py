@@ -11,7 +11,7 @@ import pytest
 from places import SUPPORT
 
 from avlab.lab.leftover import Trace
-from avlab.liveness import Awake, Silence
+from avlab.liveness import Awake, Silence, Standstill
 from avlab.store import queries
 from avlab.store.database import connect_reader
 from avlab.store.ids import new_run_id, next_run_id, started_at
@@ -140,3 +140,16 @@ def test_silence_counts_only_while_the_other_process_runs():
     other.kill()
     other.wait()
     assert look(False) > 0.0  # nobody to look at: our own time counts
+
+
+def test_a_standstill_is_seconds_without_work():
+    now, worked = [0.0], [0.0]
+    still = Standstill(lambda: now[0], lambda: worked[0])
+    now[0] = 0.9
+    assert still.seconds() == 0.0  # too short to tell
+    now[0] = 14.0
+    assert still.seconds() == 14.0
+    worked[0] = 2.0  # a busy machine gave it little, but some
+    assert still.seconds() == 0.0
+    still.begin()
+    assert still.seconds() == 0.0

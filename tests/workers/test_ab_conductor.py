@@ -9,6 +9,7 @@ import pytest
 from serving_loop import Wire, quick, serve
 from stand_in_engine import K, StandInEngine
 
+from avlab.liveness import Standstill
 from avlab.policies.arm import labels
 from avlab.wire import commands, frames
 from avlab.workers.intake import ServingError
@@ -252,3 +253,13 @@ def test_a_stop_leaves_the_unfinished_round_out():
     assert len(wire.of(frames.RoundDone)) < 5
     assert any("ended after" in event.text for event in wire.of(frames.Event))
     assert K == 3
+
+
+def test_a_round_in_which_the_machine_stood_still_is_dropped(monkeypatch):
+    """Seconds pass and this process takes none of them: a frozen container, a paused machine, Ctrl-Z."""
+    seen = iter([0.0] * 40 + [7.5])
+    monkeypatch.setattr(Standstill, "seconds", lambda self: next(seen, 0.0))
+    wire, _, reason = conduct()
+    ends = [(r.kept, r.reason) for r in wire.of(frames.RoundDone)]
+    assert reason == "done"
+    assert sorted(ends) == [(False, "the machine stood still for 7.5 s")] + [(True, "")] * 5
