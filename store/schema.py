@@ -9,7 +9,7 @@ from avlab.errors import cause
 from avlab.store.errors import SchemaError
 from avlab.store.tables import TABLES, create_statements
 
-VERSION = 7
+VERSION = 8
 
 # From each older version, the statements that lead to the next. A step stays here for good, as does a stored
 # file of its version under tests/stored.
@@ -55,6 +55,7 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
         """'"fate"\\1:\\2"recovered"', 'g'), '"fates"(\\s*:[^]]*)"correction"', '"fates"\\1"recovered"')""",
     ),
     6: ("ALTER TABLE steps ADD COLUMN surplus DOUBLE",),
+    7: ("ALTER TABLE engine_samples ADD COLUMN latencies VARCHAR",),
 }
 
 # Columns that a version added, by table.
@@ -63,6 +64,7 @@ ADDED: dict[int, dict[str, tuple[str, ...]]] = {
     4: {"cost_samples": ("depth",), "cost_tables": ("depth",)},
     6: {"runs": ("features",)},
     7: {"steps": ("surplus",)},
+    8: {"engine_samples": ("latencies",)},
 }
 
 # Tables that a version gave another shape, as they were before.

@@ -91,6 +91,7 @@ TABLES: dict[str, dict[str, str]] = {
         "draft_tokens": "BIGINT",
         "accepted": "BIGINT",
         "accepted_by_position": "BIGINT[]",
+        "latencies": "VARCHAR",  # since version 8: histograms as JSON; null in older runs
     },
     "coefficients": {  # one row a refit and position
         "run": "UUID",

@@ -6,6 +6,7 @@ import pyarrow as pa
 from avlab.store.plain import plain
 from avlab.store.runs import rows
 from avlab.store.traces import MAX_POINTS, bucket_width, last_step, table
+from avlab.vllm import histograms
 
 SUMS = (
     "engine_steps", "prompt_tokens", "tokens", "finished", "preemptions", "outputs", "first_tokens",
@@ -50,10 +51,10 @@ def engine_samples_since(
 def watched(con: duckdb.DuckDBPyConnection, run: str) -> dict | None:
     """A watched server over the whole run, all engines together and each; None for a run that watched none.
 
-    engines: a list of model, engine, and sums. Of all: accepted_per_scheduled (vLLM's acceptance rate),
+    engines: a list of model, engine, sums and percentiles. Of all: accepted_per_scheduled (vLLM's acceptance rate),
     tokens_per_draft (1 + accepted / drafts), first_token_ms and later_output_ms (means), engine_steps_per_s (of one
-    engine), positions: accepted at each position by draft, vLLM's acceptance by position. None where a number is not
-    told.
+    engine), positions: accepted at each position by draft, vLLM's acceptance by position; percentiles
+    (`avlab.vllm.histograms`) of first_token, between_outputs and request. None where a number is not told.
     """
     names = ", ".join(f"sum({name})::DOUBLE AS {name}" for name in SUMS)
     engines = rows(
@@ -72,6 +73,9 @@ def watched(con: duckdb.DuckDBPyConnection, run: str) -> dict | None:
         "GROUP BY position ORDER BY position",
         {"run": run},
     )
+    latencies = _latencies(con, run)
+    for engine in engines:
+        engine["percentiles"] = _percentiles(latencies.get((engine["model"], engine["engine"]), {}))
     drafted = _ratio(sums["accepted"], sums["drafts"])
     return plain(
         {
@@ -83,9 +87,36 @@ def watched(con: duckdb.DuckDBPyConnection, run: str) -> dict | None:
             "later_output_ms": _ratio(sums["later_seconds"], sums["later_outputs"], 1e3),
             "engine_steps_per_s": _ratio(sums["engine_steps"], sums["seconds"]),
             "finished": sums["finished"],
+            "percentiles": _percentiles(
+                {
+                    name: histograms.together(each.get(name, ()) for each in latencies.values())
+                    for name in histograms.HISTOGRAMS
+                }
+            ),
             "positions": [_ratio(row["accepted"], sums["drafts"]) for row in accepted],
         }
     )
+
+
+def _latencies(
+    con: duckdb.DuckDBPyConnection, run: str
+) -> dict[tuple[str, str], dict[str, histograms.Buckets]]:
+    """All histograms of a run, by model and engine."""
+    con.execute(
+        "SELECT model, engine, latencies FROM engine_samples WHERE run = $run::UUID AND latencies IS NOT NULL",
+        {"run": run},
+    )
+    found: dict[tuple[str, str], dict[str, histograms.Buckets]] = {}
+    while rows_read := con.fetchmany(1000):
+        for model, engine, text in rows_read:
+            mine = found.setdefault((model, engine), {})
+            for name, buckets in histograms.read(text).items():
+                mine[name] = histograms.together((mine.get(name, ()), buckets))
+    return found
+
+
+def _percentiles(latencies: dict[str, histograms.Buckets]) -> dict[str, dict[str, float | None]]:
+    return {name: histograms.percentiles(latencies.get(name, ())) for name in histograms.HISTOGRAMS}
 
 
 def _sum(values) -> float | None:

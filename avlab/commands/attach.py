@@ -70,8 +70,15 @@ def show_watched(summary: Answer) -> None:
         ("model", f"{summary['target']}, drafter {summary['drafter'] or 'none'}, K = {summary['K']}"),
         ("throughput", f"{number(summary['tokens_per_s'], 1)} tokens/s"),
         ("tokens per step", number(summary["tokens_per_step"])),
-        ("first token", f"{number(watched.get('first_token_ms'), 0)} ms, mean"),
-        ("later outputs", f"{number(watched.get('later_output_ms'), 1)} ms apart, mean"),
+        (
+            "first token",
+            f"{number(watched.get('first_token_ms'), 0)} ms, mean{_percentiles(watched, 'first_token')}",
+        ),
+        (
+            "later outputs",
+            f"{number(watched.get('later_output_ms'), 1)} ms apart, mean{_percentiles(watched, 'between_outputs')}",
+        ),
+        ("whole requests", _percentiles(watched, "request").removeprefix("; ") or "–"),
         ("engine steps", f"{number(watched.get('engine_steps_per_s'), 1)} a second and engine"),
         ("requests ended", number(watched.get("finished"), 0)),
         ("accepted / scheduled", number(watched.get("accepted_per_scheduled"))),
@@ -91,6 +98,21 @@ def show_watched(summary: Answer) -> None:
     for event in summary["events"]:
         if event["level"] != "info":
             console.print(f"{event['level']}: {event['text']}")
+
+
+def _percentiles(watched: Answer, name: str) -> str:
+    """What the server's histogram says, behind the mean; "" without one."""
+    found = watched.get("percentiles", {}).get(name, {})
+    known = [
+        f"{each} {number(found[f'{each}_ms'], 1)}"
+        for each in ("p50", "p95", "p99")
+        if found.get(f"{each}_ms")
+    ]
+    if not known:
+        return ""
+    beyond = found["beyond_ms"]
+    more = f" (its buckets end at {number(beyond, 0)} ms: what is there lies above)" if beyond else ""
+    return f"; {', '.join(known)} ms{more}"
 
 
 def _engines(engines: list[Answer]) -> Table:

@@ -52,7 +52,7 @@ def profile(run: RunName, database: Database = None, output: Output = None) -> N
 def rates(
     file: Annotated[Path, typer.Argument(help="A speculation_profile.json.")], as_json: Json = False
 ) -> None:
-    """The acceptance in a speculation_profile.json, as `avlab trace parametric --rates` takes it."""
+    """The acceptance of each position in a speculation_profile.json, in the form that trace parametric takes."""
     from avlab.experiments.acceptance_profile import read_profile
 
     found = read_profile(file)

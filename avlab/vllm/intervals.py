@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from avlab.vllm import histograms
 from avlab.vllm.metrics import Counters, total
 from avlab.wire import frames
 
@@ -80,4 +81,5 @@ def engine_sample(
         draft_tokens=told("draft_tokens", round(counters.draft_tokens)),
         accepted=told("accepted", round(counters.accepted)),
         accepted_by_position=[round(each) for each in counters.accepted_by_position],
+        latencies=histograms.told(counters.latencies),
     )

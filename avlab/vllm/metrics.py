@@ -5,11 +5,11 @@ Names as documented for 0.8 to 0.33 (docs.vllm.ai, "Production Metrics"), and as
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from avlab.vllm import VllmError
+from avlab.vllm import VllmError, histograms
 
 Labels = Mapping[str, str]
 Engine = tuple[str, str]  # model name, engine number; behind it the source, where several speak
@@ -38,9 +38,9 @@ BY_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
 STARTED = "process_start_time_seconds"
 NAMES = {name for table in (COUNTERS, GAUGES) for names in table.values() for name in names}
 FROM_RAY = {
-    f"ray_{name.replace(':', '_')}": name for name in NAMES | {BY_POSITION}
+    f"ray_{name.replace(':', '_')}": name for name in NAMES | histograms.NAMES | {BY_POSITION}
 }  # as Ray Serve's LLMs tell them
-READ = NAMES | FROM_RAY.keys() | {BY_POSITION, STARTED}
+READ = NAMES | histograms.NAMES | FROM_RAY.keys() | {BY_POSITION, STARTED}
 SOURCES = (  # labels that name another server: of replicas behind one address, or of a federation's copies
     "instance", "pod", "namespace", "node", "cluster", "deployment", "replica", "ReplicaId", "WorkerId", "NodeAddress",
 )  # fmt: skip
@@ -69,8 +69,8 @@ class Counters:
     """One engine's numbers. All but running, waiting and cache_usage (a share) have counted since it started.
 
     drafts: request-steps with a draft; draft_tokens: scheduled, not verified; later_outputs: outputs that were not a
-    request's first, and later_seconds the time they took. accepted_by_position: () without speculation. missing: fields
-    that this server does not tell.
+    request's first, and later_seconds the time they took. accepted_by_position: () without speculation. latencies: by
+    the names in `histograms.HISTOGRAMS`. missing: fields that this server does not tell.
     """
 
     running: float = 0.0
@@ -89,6 +89,7 @@ class Counters:
     first_token_seconds: float = 0.0
     later_outputs: float = 0.0
     later_seconds: float = 0.0
+    latencies: Mapping[str, histograms.Buckets] = field(default_factory=dict)
     missing: frozenset[str] = frozenset()
 
     @property
@@ -135,6 +136,7 @@ def read(text: str) -> Reading:
     """A reading from /metrics. Raises MetricsError where it has no counters of vLLM, or too many to be a server's."""
     values: dict[Engine, dict[str, float]] = {}
     positions: dict[Engine, dict[int, float]] = {}
+    bounds: dict[Engine, dict[str, dict[float, float]]] = {}
     started: set[float] = set()
     seen: set[tuple[str, frozenset[tuple[str, str]]]] = set()
     for number, (told, labels, value) in enumerate(samples(text, READ)):
@@ -160,6 +162,11 @@ def read(text: str) -> Reading:
             if position is not None:
                 counted = positions.setdefault(engine, {})
                 counted[position] = counted.get(position, 0.0) + value
+        elif name in histograms.NAMES:
+            bound = _bound(labels)
+            if bound is not None:
+                counts = bounds.setdefault(engine, {}).setdefault(name, {})
+                counts[bound] = counts.get(bound, 0.0) + value
         elif name in NAMES:
             mine = values.setdefault(engine, {})
             mine[name] = mine.get(name, 0.0) + value  # a counter may be split by further labels
@@ -168,7 +175,10 @@ def read(text: str) -> Reading:
             "/metrics has no counters of vLLM: is it another program, or was vLLM started with --disable-log-stats?"
         )
     return Reading(
-        {engine: _counters(mine, positions.get(engine, {})) for engine, mine in values.items()},
+        {
+            engine: _counters(mine, positions.get(engine, {}), bounds.get(engine, {}))
+            for engine, mine in values.items()
+        },
         started.pop() if len(started) == 1 else None,
     )
 
@@ -199,13 +209,21 @@ def between(before: Counters, after: Counters) -> Counters:
     old = before.accepted_by_position + (0.0,) * len(after.accepted_by_position)
     by_position = tuple(max(b - a, 0.0) for a, b in zip(old, after.accepted_by_position, strict=False))
     gauges = {name: getattr(after, name) for name in GAUGES}
-    return Counters(**values, **gauges, accepted_by_position=by_position, missing=missing)
+    latencies = {
+        name: histograms.since(before.latencies.get(name, ()), buckets)
+        for name, buckets in after.latencies.items()
+    }
+    return Counters(
+        **values, **gauges, accepted_by_position=by_position, latencies=latencies, missing=missing
+    )
 
 
 def total(parts: list[Counters]) -> Counters:
     """Several engines together; the share of the cache in use is the mean. At least one."""
     plain = [
-        f.name for f in fields(Counters) if f.name not in ("accepted_by_position", "missing", "cache_usage")
+        f.name
+        for f in fields(Counters)
+        if f.name not in ("accepted_by_position", "latencies", "missing", "cache_usage")
     ]
     sums = {name: sum(getattr(part, name) for part in parts) for name in plain}
     K = max(len(part.accepted_by_position) for part in parts)
@@ -216,20 +234,33 @@ def total(parts: list[Counters]) -> Counters:
         **sums,
         cache_usage=sum(part.cache_usage for part in parts) / len(parts),
         accepted_by_position=tuple(by_position),
+        latencies={
+            name: histograms.together(part.latencies.get(name, ()) for part in parts)
+            for name in histograms.HISTOGRAMS
+        },
         missing=frozenset.union(*(part.missing for part in parts)),
     )
 
 
-def _counters(mine: Mapping[str, float], positions: Mapping[int, float]) -> Counters:
+def _counters(
+    mine: Mapping[str, float], positions: Mapping[int, float], bounds: Mapping[str, Mapping[float, float]]
+) -> Counters:
     values, missing = {}, set()
-    for field, names in {**COUNTERS, **GAUGES}.items():
+    for each, names in {**COUNTERS, **GAUGES}.items():
         found = next((mine[name] for name in names if name in mine), None)
-        values[field] = found or 0.0
+        values[each] = found or 0.0
         if found is None:
-            missing.add(field)
+            missing.add(each)
+    latencies = {
+        each: histograms.of_bounds(next(bounds[name] for name in names if name in bounds))
+        for each, names in histograms.HISTOGRAMS.items()
+        if any(name in bounds for name in names)
+    }
     K = max(positions, default=-1) + 1
     by_position = tuple(positions.get(k, 0.0) for k in range(K))
-    return Counters(**values, accepted_by_position=by_position, missing=frozenset(missing))
+    return Counters(
+        **values, accepted_by_position=by_position, latencies=latencies, missing=frozenset(missing)
+    )
 
 
 def _engine(labels: Labels) -> str:
@@ -241,6 +272,15 @@ def _engine(labels: Labels) -> str:
     others = sorted(labels.keys() - NOT_A_SOURCE - set(SOURCES))
     source = "/".join(labels[name] for name in (*SOURCES, *others) if labels.get(name))[:LONGEST_SOURCE]
     return f"{number} at {source}" if source else number
+
+
+def _bound(labels: Labels) -> float | None:
+    """The upper bound of a bucket, None where its label is none."""
+    try:
+        bound = float(labels.get("le", ""))
+    except ValueError:
+        return None
+    return bound if bound > 0 else None
 
 
 def _name(line: str) -> str:

@@ -128,6 +128,7 @@ class EngineSample(Message, frozen=True, tag=snake):
     draft_tokens: int | None  # scheduled
     accepted: int | None
     accepted_by_position: list[int]
+    latencies: str | None = None  # histograms of the interval, as `avlab.vllm.histograms.told` writes them
 
 
 class Refit(Message, frozen=True, tag=snake):
