@@ -142,6 +142,7 @@ def test_a_head_that_cannot_be_served_is_one_sentence(tmp_path):
         "draft_vocab_size": (0, "draft_vocab_size as 0"),
         "num_key_value_heads": (3, "4 heads of size 8 that share 3 keys"),
         "rope_theta": ("big", "rope_theta"),
+        "eagle_aux_hidden_state_layer_ids": ([1, 99], "rising numbers from 0 to 3"),
         "eagle_config": ({"eagle_aux_hidden_state_layer_ids": [3, 2]}, "rising numbers from 0 to 3"),
     }
     for name, (value, words) in wrong.items():

@@ -82,17 +82,12 @@ def head_config(folder: Path, raw: dict[str, Any], target: ModelConfig) -> Model
 def tapped_layers(folder: Path, raw: dict[str, Any], layers: int) -> tuple[int, ...]:
     """The target layers whose inputs the head reads; where its config.json is silent, vLLM's: 2, the middle, the last
     but two. Raises CheckpointError."""
-    own = raw.get("eagle_config")
-    named = own.get("eagle_aux_hidden_state_layer_ids") if isinstance(own, dict) else None
+    name, own = "eagle_aux_hidden_state_layer_ids", raw.get("eagle_config")
+    named = raw.get(name) or (own.get(name) if isinstance(own, dict) else None)
     found = (2, layers // 2, layers - 3) if named is None else named
     whole = isinstance(found, list | tuple) and all(type(each) is int for each in found)
     if not whole or not found or list(found) != sorted(set(found)) or not 0 <= found[0] <= found[-1] < layers:
-        raise wrong(
-            folder / CONFIG,
-            "eagle_aux_hidden_state_layer_ids",
-            found,
-            f"rising numbers from 0 to {layers - 1}",
-        )
+        raise wrong(folder / CONFIG, name, found, f"rising numbers from 0 to {layers - 1}")
     return tuple(found)
 
 
