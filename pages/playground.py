@@ -2,14 +2,12 @@
 
 import streamlit as st
 
-from avlab import sample_answer
-from avlab.escaping import in_markdown
 from avlab.kinds.registry import kind_named
 from avlab.kinds.replay import ReplayConfig
 from avlab.store import queries
 from avlab.ui import host, prompting, sidebar
 from avlab.ui.shown import page
-from avlab.ui.tokens import tokens
+from avlab.ui.tokens import shipped_answer, tokens
 
 TITLE = "Playground"
 ICON = ":material/edit_note:"
@@ -39,14 +37,7 @@ def without_model() -> None:
         st.markdown("#### The last answer")
         tokens(last.steps, f"last-{status.run}{last.request}")
         return
-    answer = sample_answer.shipped()
-    st.markdown("#### A recorded answer")
-    st.caption(
-        f"Ships with avlab: served by its own engine on a CPU under {answer.arm}, temperature {answer.temperature:g}, "
-        f"top-p {answer.top_p:g}."
-    )
-    st.markdown(f"**Prompt:** {in_markdown(answer.prompt)}")
-    tokens(answer.steps, "shipped-answer")
+    shipped_answer()
 
 
 if status.run is None or not status.alive:

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import msgspec
 import streamlit as st
 
+from avlab import sample_answer
+from avlab.escaping import in_markdown
 from avlab.figures import palette
 from avlab.ui.browser import read
 from avlab.wire.frames import Tokens
@@ -30,3 +32,15 @@ def tokens(steps: Sequence[Tokens], key: str) -> None:
     )
     data = {"key": key, "colours": COLOURS, "steps": [msgspec.to_builtins(step) for step in steps]}
     _component(key=key, data=data)
+
+
+def shipped_answer() -> None:
+    """Draw the recorded answer that ships."""
+    answer = sample_answer.shipped()
+    st.markdown("#### A recorded answer")
+    st.caption(
+        f"Ships with avlab: served by its own engine on a CPU under {answer.arm}, temperature {answer.temperature:g}, "
+        f"top-p {answer.top_p:g}."
+    )
+    st.markdown(f"**Prompt:** {in_markdown(answer.prompt)}")
+    tokens(answer.steps, "shipped-answer")
