@@ -13,6 +13,9 @@ from avlab.engine.drafters.base import kind_of
 from avlab.engine.drafters.eagle3 import Eagle3Drafter
 from avlab.engine.engine import Engine, EngineConfig
 from avlab.engine.model_config import read_config
+from avlab.engine.recording.chances import Sampling
+from avlab.engine.recording.recorder import Recorder
+from avlab.engine.recording.texts import Text
 from avlab.engine.request import Request
 from avlab.engine.target import Target
 from avlab.policies.arm import Arm
@@ -113,6 +116,29 @@ def test_greedy_output_is_that_of_no_drafts(tmp_path):
     for policy in ("fixed:3", "adaptive:converged+depth+stop"):
         engine = engine_of(target, Eagle3Drafter(head, target, 5, K), policy)
         assert outputs(serve(engine, requests)[0]) == due
+
+
+def test_recorded_greedy_anchors_are_the_steps_of_serving(tmp_path):
+    folder, head, _, _ = made(tmp_path)
+    target = Target(folder, torch.float32)
+    drafter = Eagle3Drafter(head, target, 5, K)
+    requests = [Request(i, [3, 5 + i, 7, 7 + i], 30, temperature=0.0) for i in range(4)]
+    for request in requests:
+        finished, reports = serve(engine_of(target, drafter, "fixed:3"), [request])
+        tokens = finished[request.id].sequence.tokens
+        text = Text("self", request.tokens, tokens[len(request.tokens) :], 30)
+        recorded = Recorder(target, drafter, Sampling(0.0), seed=0).record(text)
+        at = 0
+        for report in (each for each in reports if each.slots is not None):
+            offered = int(report.slots.scheduled[0])
+            assert int(report.slots.accepted[0]) == min(int(recorded.accepted[at]), offered)
+            here = report.slots.features["max_log_odds"][0, :offered]
+            there = recorded.features[at, :offered, drafter.features.index("max_log_odds")]
+            torch.testing.assert_close(
+                torch.tensor(here).float(), torch.tensor(there).float(), atol=1e-2, rtol=1e-3
+            )
+            at += int(report.slots.accepted[0]) + 1
+        assert at == len(text.output) - 1
 
 
 def test_the_folder_is_what_vllm_loads(tmp_path):
