@@ -1,5 +1,8 @@
 """`avlab attach`: watch a vLLM server that somebody else started, and record it as a run."""
 
+import re
+import time
+from datetime import datetime
 from typing import Annotated
 
 import typer
@@ -9,7 +12,7 @@ from typer.models import OptionInfo
 from avlab.commands import terminal
 from avlab.commands.following import Answer, serve
 from avlab.commands.options import Json, duration_of, flag_of, plain_settings
-from avlab.config import default_database
+from avlab.config import ConfigError, default_database
 from avlab.formats import number
 from avlab.vllm.attach_config import AttachConfig
 from avlab.vllm.unknown import cannot_know
@@ -24,9 +27,9 @@ def _option(name: str) -> OptionInfo:
 
 def attach(
     urls: Annotated[
-        list[str],
-        typer.Argument(metavar="URL...", help="A server, as http://HOST:PORT, or several side by side."),
-    ],
+        list[str] | None,
+        typer.Argument(metavar="[URL]...", help="A server, as http://HOST:PORT, or several side by side."),
+    ] = None,
     model: Annotated[str | None, _option("model")] = None,
     engine: Annotated[str | None, _option("engine")] = None,
     interval: Annotated[float, _option("interval")] = 1.0,
@@ -40,6 +43,16 @@ def attach(
     duration: Annotated[str | None, _option("duration")] = None,
     tokens: Annotated[int | None, _option("tokens")] = None,
     requests: Annotated[int | None, _option("requests")] = None,
+    prometheus: Annotated[
+        str | None, typer.Option("--prometheus", help="Read the past from this Prometheus server instead.")
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option("--from", help="With --prometheus: as 2026-01-31T14:00, or 2h for two hours ago."),
+    ] = None,
+    until: Annotated[str, typer.Option("--to", help="With --prometheus, as --from.")] = "now",
+    step: Annotated[float, _option("step")] = 15.0,
+    selector: Annotated[str, _option("selector")] = "",
     database: Annotated[str | None, _option("database")] = None,
     as_json: Json = False,
 ) -> None:
@@ -48,14 +61,40 @@ def attach(
     Several servers are one run, engine by engine. Nothing is changed there. What counters cannot tell is said: under
     adaptive verification trimming looks like rejection in them.
     """
+    urls = urls or []
+    if (prometheus is None) == (not urls):
+        raise ConfigError(["Give the address of a server, or of a Prometheus server with --prometheus."])
+    if prometheus is not None and since is None:
+        raise ConfigError(["--prometheus needs --from, as 2026-01-31T14:00, or 2h for two hours ago."])
+    url, *others = [prometheus] if prometheus is not None else urls
     given = {
-        "url": urls[0], "others": urls[1:], "model": model, "engine": engine, "interval": interval,
+        "url": url, "others": others, "history": prometheus is not None, "step": step, "selector": selector,
+        "since": moment_of(since) if prometheus is not None and since else None,
+        "until": moment_of(until) if prometheus is not None else None,
+        "model": model, "engine": engine, "interval": interval,
         "verification": verification, "telemetry": telemetry,
         "key_variable": key_variable, "ca_file": ca_file, "timeout": timeout, "patience": patience, "wait": wait,
         "duration": duration_of(duration), "tokens": tokens,
         "requests": requests, "database": database if database is not None else str(default_database()),
     }  # fmt: skip
     serve(AttachConfig.make(plain_settings(given)), as_json, show_watched)
+
+
+def moment_of(text: str) -> float:
+    """Seconds since the epoch, of "now", a time ago (90s, 30m, 2h, 7d), such seconds, or a time in ISO 8601, which is
+    local where it names no zone. Raises ConfigError.
+    """
+    text = text.strip()
+    if match := re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text):
+        return time.time() - float(match[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[match[2]]
+    try:
+        if text == "now":
+            return time.time()
+        return float(text) if re.fullmatch(r"\d+(\.\d+)?", text) else datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError, OSError):
+        raise ConfigError(
+            [f"{text[:40]!r} is no time: write 2026-01-31T14:00, or 2h for two hours ago."]
+        ) from None
 
 
 def show_watched(summary: Answer) -> None:

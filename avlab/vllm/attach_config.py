@@ -9,6 +9,8 @@ from avlab.config import ConfigError, default_database
 from avlab.field_sentences import sentences
 from avlab.vllm.server import base_url
 
+MOST_STEPS = 20_000  # intervals of a history
+
 
 class AttachConfig(BaseModel):
     """Which server is watched, how often, and until when. It holds a key's place, never the key."""
@@ -37,6 +39,13 @@ class AttachConfig(BaseModel):
     timeout: float = Field(5.0, gt=0, le=60, description="seconds for each answer")
     patience: float = Field(60.0, ge=0, description="seconds that a silent server is waited for")
     wait: float = Field(0.0, ge=0, le=86400, description="seconds to wait for a server that is not up yet")
+    history: bool = Field(False, description="url is a Prometheus server, whose past is read")
+    since: float | None = Field(None, gt=0, le=1e11, description="of a history: seconds since the epoch")
+    until: float | None = Field(None, gt=0, le=1e11, description="of a history: seconds since the epoch")
+    step: float = Field(15.0, ge=1, le=86400, description="of a history: seconds of an interval")
+    selector: str = Field(
+        "", max_length=1000, description='of a history: labels that choose series, as job="vllm"'
+    )
     duration: float | None = Field(None, gt=0, le=30 * 86400, description="seconds to watch, or forever")
     tokens: int | None = Field(None, ge=1, description="end after so many output tokens")
     requests: int | None = Field(None, ge=1, description="end when so many requests have ended")
@@ -80,8 +89,26 @@ class AttachConfig(BaseModel):
     def _others(cls, texts: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(map(base_url, texts))
 
+    @field_validator("selector")
+    @classmethod
+    def _selector(cls, text: str) -> str:
+        if "{" in text or "}" in text:
+            raise ValueError('The selector holds a brace: write the labels alone, as job="vllm".')
+        return text.strip().strip(",")
+
     @model_validator(mode="after")
     def _apart(self) -> Self:
+        if self.history:
+            if self.since is None or self.until is None or self.until - self.since < self.step:
+                raise ValueError(
+                    "A history needs a beginning and an end, at least one step apart: --from, --to."
+                )
+            if (self.until - self.since) / self.step > MOST_STEPS:
+                raise ValueError(f"That is more than {MOST_STEPS:,} intervals: give a longer --step.")
+            if self.others or self.telemetry:
+                raise ValueError(
+                    "A history is of one Prometheus server: give no other address with --prometheus."
+                )
         if len(set(self.servers)) < len(self.servers):
             raise ValueError("An address stands there twice: name every server once.")
         if self.others and self.telemetry:

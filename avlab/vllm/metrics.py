@@ -4,7 +4,7 @@ Names as documented for 0.8 to 0.33 (docs.vllm.ai, "Production Metrics"), and as
 `vllm/v1/spec_decode/metrics.py` of 0.33.0 make them.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -134,12 +134,17 @@ def samples(text: str, names: Collection[str] | None = None) -> Iterator[tuple[s
 
 def read(text: str) -> Reading:
     """A reading from /metrics. Raises MetricsError where it has no counters of vLLM, or too many to be a server's."""
+    return gathered(samples(text, READ))
+
+
+def gathered(found: Iterable[tuple[str, Mapping[str, str], float]]) -> Reading:
+    """A reading from samples of the names in READ: name, labels, value. Raises MetricsError as `read` does."""
     values: dict[Engine, dict[str, float]] = {}
     positions: dict[Engine, dict[int, float]] = {}
     bounds: dict[Engine, dict[str, dict[float, float]]] = {}
     started: set[float] = set()
     seen: set[tuple[str, frozenset[tuple[str, str]]]] = set()
-    for number, (told, labels, value) in enumerate(samples(text, READ)):
+    for number, (told, labels, value) in enumerate(found):
         if number >= MOST_SAMPLES or len(values) > MOST_ENGINES:
             raise MetricsError(
                 f"/metrics has more than {MOST_ENGINES} engines or {MOST_SAMPLES:,} samples of vLLM: give the address "
