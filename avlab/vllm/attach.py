@@ -105,7 +105,6 @@ class Watch:
             self.K, self.adaptive = found.K, bool(found.about["adaptive"])
         told = all(each.info is not None for each in about)
         self._greet(sorted(engines), about, found, told, unread)
-        self.order.state = "serving"
         self._new_block()
         if found:
             self._begin_draining(found)
@@ -117,6 +116,7 @@ class Watch:
         if self.config.key_variable and any(url.startswith("http://") for url in self.config.servers):
             self.order.event("warning", "key", "The key travels unencrypted: https:// would protect it.")
         readings = self._first_readings()  # once more: what was asked meanwhile has taken seconds
+        self.order.state = "serving"
         self.tried = self.reported = self.order.clock()
         for watched, reading in zip(self.servers, readings, strict=True):
             watched.last = (self.tried, reading)

@@ -177,6 +177,25 @@ def test_a_tally_mixes_no_scheduled_with_accepted_of_other_steps():
     assert told["accepted"] == 237 and told["scheduled"] is told["admitted"] is None
 
 
+def test_a_watch_says_that_it_serves_and_when_it_waits():
+    states = []
+    with ExitStack() as stack:
+        one, two = (stack.enter_context(serving()) for _ in range(2))
+
+        def serve(second):
+            states.append(desk.state)
+            for server in (one, two):
+                server.answers["/metrics"] = BUSY if second in (2, 3) else metrics_text(10 * second)
+
+        desk = Desk(AttachConfig.make(url=one.url, others=[two.url], duration=6), after=serve)
+        desk.progress = lambda doing, *_: setattr(desk, "state", doing)
+        for server in (one, two):
+            server.answers["/metrics"] = metrics_text(0)
+        Watch(desk).run()
+    waiting = "waiting for the server"
+    assert states == ["serving", "serving", waiting, waiting, "serving", "serving"]
+
+
 def test_the_command_shows_each_server_and_no_arrival(tmp_path):
     path = str(tmp_path / "lab.duckdb")
     with serving() as one, serving() as two, growing(one), growing(two):

@@ -100,7 +100,8 @@ def test_two_real_servers_are_watched_while_one_is_killed_started_again_and_repl
     with Lab(tmp_path / "lab.duckdb") as lab:
         config = {"url": first.url, "others": [second.url], "interval": 0.5, "patience": 3.0, "timeout": 20.0}
         run = lab.run(config, kind="attach")
-        until(lambda: lab.supervisor.status().state == "serving", 120)
+        until(lambda: lab.supervisor.status().state == "serving" or not lab.supervisor.status().alive, 120)
+        assert lab.supervisor.status().alive, (lab.supervisor.status(), lab.supervisor.log_tail())
 
         def told():
             return [event["text"] for event in lab.show(run)["events"]]
