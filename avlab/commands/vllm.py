@@ -13,6 +13,7 @@ from avlab.commands.ab import Comparison, compare
 from avlab.commands.following import serve
 from avlab.commands.options import Json, Settings, limited, plain_settings, with_settings
 from avlab.commands.run import Load
+from avlab.commands.vllm_plan import plan_command
 from avlab.experiments.plan import DECIDED
 from avlab.vllm import NotInstalled
 from avlab.vllm.presets import Preset, names, preset, presets
@@ -124,6 +125,9 @@ app.command("ab")(
         VllmConfig,
     )
 )
+
+
+app.command("plan")(plan_command)
 
 
 def command_of(words: list[str]) -> str:
