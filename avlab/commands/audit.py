@@ -200,12 +200,15 @@ def _show_audits(rows: list[dict[str, Any]]) -> None:
         )  # fmt: skip
     out = terminal.answers()
     out.print(table)
-    out.print(
-        f"Rejected: p < 0.01 after correction for {rows[0]['tests']} tests. AUC: how well the rule's score ranks "
-        f"acceptance, over {rows[0]['labelled']:,} first drafts behind sixteen prompts. All scores: "
-        f"{ranking(rows[0]['ranking'])}. Published: {published()}.",
-        soft_wrap=True,
-    )
+    said = f"Rejected: p < 0.01 after correction for {rows[0]['tests']} tests."
+    if rows[0]["ranking"]:
+        said += (
+            f" AUC: how well the rule's score ranks acceptance, over {rows[0]['labelled']:,} first drafts behind "
+            f"sixteen prompts. All scores: {ranking(rows[0]['ranking'])}. Published: {published()}."
+        )
+    else:
+        said += " No AUC: this drafter has no draft rows to score."
+    out.print(said, soft_wrap=True)
 
 
 def ranking(auc: Mapping[str, float]) -> str:

@@ -147,7 +147,7 @@ def test_the_folder_is_what_vllm_loads(tmp_path):
     assert config["architectures"] == ["LlamaForCausalLMEagle3"] and config["draft_vocab_size"] == len(
         vocabulary
     )
-    assert config["eagle_config"]["eagle_aux_hidden_state_layer_ids"] == list(LAYERS)
+    assert config["eagle_aux_hidden_state_layer_ids"] == list(LAYERS)
     layer = {f"midlayer.{part}_layernorm.weight" for part in ("input", "post_attention")}
     layer |= {f"midlayer.self_attn.{name}_proj.weight" for name in "qkvo"}
     layer |= {f"midlayer.mlp.{name}_proj.weight" for name in ("gate", "up", "down")}
@@ -169,7 +169,6 @@ def test_a_head_that_cannot_be_served_is_one_sentence(tmp_path):
         "num_key_value_heads": (3, "4 heads of size 8 that share 3 keys"),
         "rope_theta": ("big", "rope_theta"),
         "eagle_aux_hidden_state_layer_ids": ([1, 99], "rising numbers from 0 to 3"),
-        "eagle_config": ({"eagle_aux_hidden_state_layer_ids": [3, 2]}, "rising numbers from 0 to 3"),
     }
     for name, (value, words) in wrong.items():
         (head / "config.json").write_text(json.dumps(plain | {name: value}))

@@ -51,10 +51,7 @@ def export(network: Eagle3Network, vocabulary: Tensor, out: Path, facts: dict) -
         "attention_bias": False,
         "mlp_bias": False,
         "torch_dtype": "bfloat16",
-        "eagle_config": {
-            "eagle_aux_hidden_state_layer_ids": list(network.state_layers),
-            "use_aux_hidden_state": True,
-        },
+        "eagle_aux_hidden_state_layer_ids": list(network.state_layers),
         "avlab": facts,
     }
     out.mkdir(parents=True, exist_ok=True)
