@@ -23,9 +23,9 @@ from avlab.experiments.words import (
     rounds,
     until,
 )
-from avlab.figures import ab, calibration, frontier, live, numbers, sums
+from avlab.figures import ab, calibration, coefficients, frontier, live, numbers, sums
 from avlab.files import write_new
-from avlab.formats import counted, moment
+from avlab.formats import counted, moment, number, share
 from avlab.store import queries
 from avlab.store.feeds import Feed
 
@@ -73,6 +73,7 @@ def report(con: duckdb.DuckDBPyConnection, run: str, slo: Objective | None = Non
     feed = Feed(run)
     feed.refresh(con)
     parts, charts = _experiment(con, run, slo) or ([], [])
+    parts = [*parts, *_headline(con, feed, about["emulated"])]
     charts += _serving(con, feed, about["K"])
     if emulation := about["emulated"]:
         said = f"All speeds, times and costs of this run are {emulation}. Its text is exact; the costs are a table's."
@@ -91,7 +92,7 @@ def report(con: duckdb.DuckDBPyConnection, run: str, slo: Objective | None = Non
         f"<h1>avlab: run {in_html(about['run_id'][-8:])}</h1>",
         f"<p class='quiet'>{in_html(about['run_id'])} · {moment(about['started'])} · {in_html(about['state'])}</p>",
         *parts,
-        *(_chart(number, chart) for number, chart in enumerate(charts)),
+        *(_chart(place, chart) for place, chart in enumerate(charts)),
         "<h2>Settings</h2>", _pairs(config),
         "<h2>Models and code</h2>", _pairs(models),
         "<h2>Machine</h2>", _pairs(machine),
@@ -175,20 +176,62 @@ def _serving(con: duckdb.DuckDBPyConnection, feed: Feed, K: int) -> list[Chart]:
     return [
         ("Throughput", "Output tokens of all requests together.", live.throughput(steps, feed.blocks)),
         ("Draft tokens by position", "Made, verified, kept.", live.positions(totals, headline["steps"])),
+        ("Where a step's time goes", "Mean of each part of a step.", live.ledger(steps)),
+        *_learnt(con, feed),
         (
             "Calibration",
-            "On the diagonal, estimates mean what they say.",
+            "On the diagonal, estimates mean what they say. Bars are 95 % intervals; points of few labels are faint.",
             calibration.reliability_diagram(estimates),
         ),
     ]
 
 
-def _chart(number: int, chart: Chart) -> str:
+def _headline(con: duckdb.DuckDBPyConnection, feed: Feed, emulated: str) -> list[str]:
+    """The run's numbers over all that it served."""
+    found = numbers.headline(feed.steps, feed.blocks)
+    if not found["steps"]:
+        return []
+    one_user = numbers.median(live.request_rates(feed.requests(con)))
+    rows = {
+        "throughput, tokens/s": number(found["tokens_per_s"], 1),
+        "one user, tokens/s (median)": number(one_user, 1),
+        "step, ms": number(found["step_ms"], 1),
+        "output tokens": f"{found['tokens']:,.0f}",
+        "steps": f"{found['steps']:,.0f}",
+    }
+    rows |= {
+        name: number(value, 2) if name == "tokens per step" else share(value)
+        for name, value, _ in numbers.four(found)
+    }
+    return [f"<h2>Headline{', emulated' if emulated else ''}</h2>", _pairs(rows)]
+
+
+def _learnt(con: duckdb.DuckDBPyConnection, feed: Feed) -> list[Chart]:
+    """What the estimator of the latest arm has learnt, if any has."""
+    refits = feed.refits(con)
+    arms = coefficients.arms_of(refits)
+    if not arms:
+        return []
+    learnt = coefficients.of_arm(refits, arms[0])
+    told = (
+        coefficients.stuck(learnt) or coefficients.runaway(learnt) or "At 1 the confidence needs no scaling."
+    )
+    return [
+        (f"Slope of {arms[0]}", told, coefficients.slope(learnt, feed.blocks)),
+        (
+            f"Intercepts of {arms[0]}",
+            "How much likelier or less likely a position is accepted than w·f alone says.",
+            coefficients.intercepts(learnt, feed.blocks),
+        ),
+    ]
+
+
+def _chart(place: int, chart: Chart) -> str:
     title, reading, figure = chart
     height = figure.layout.height or 300
     name = in_html(title)
     return (
-        f"<h2>{name}</h2><div id='chart-{number}' role='img' aria-label='{name}' style='height:{height}px'></div>"
+        f"<h2>{name}</h2><div id='chart-{place}' role='img' aria-label='{name}' style='height:{height}px'></div>"
         f"<p class='quiet'>{in_html(reading)}</p>"
     )
 
@@ -228,8 +271,8 @@ def _pairs(values: Mapping[str, Any]) -> str:
 
 def _page(title: str, body: str, charts: list[Chart]) -> str:
     figures = {
-        f"chart-{number}": json.loads(figure_without_links(figure.to_json()))
-        for number, (_, _, figure) in enumerate(charts)
+        f"chart-{place}": json.loads(figure_without_links(figure.to_json()))
+        for place, (_, _, figure) in enumerate(charts)
     }
     data = in_script(figures)
     policy = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"

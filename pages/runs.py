@@ -70,6 +70,7 @@ def table(runs: Sequence[Run]) -> list[Run]:
             "steps": run["steps"],
             "tokens": run["tokens"],
             "requests": run["requests"],
+            "tags": " ".join(retention.tags_of(run["notes"])),
             "notes": " · ".join(run["notes"]),
         }
         for run in runs
@@ -144,10 +145,14 @@ def side_by_side(ticked: Sequence[Run]) -> None:
 
 
 def overlaid(ticked: Sequence[Run], labels: Sequence[str]) -> None:
-    """Throughput of several runs over each other, and what differs in their settings."""
+    """A chart of several runs over each other, and what differs in their settings."""
+    name = st.selectbox("Chart of all runs", list(compare.OVERLAID), key="runs-overlay", bind="query-params")
+    emulated = compare.OVERLAID[name].speed and any(run["emulated"] for run in ticked)
     chart(
-        compare.overlay({label: host.feed(run["run_id"]).steps for label, run in zip(labels, ticked, strict=True)}),
-        "overlay", "Throughput over each run",
+        compare.overlay(
+            {label: host.feed(run["run_id"]).steps for label, run in zip(labels, ticked, strict=True)}, name
+        ),
+        "overlay", f"{name} over each run{', emulated' if emulated else ''}",
         "Each on its own clock, from its begin.",
     )  # fmt: skip
     with host.connection() as con:
@@ -177,7 +182,7 @@ def single(run: Run, newest: bool) -> None:
     again.button(run["run_id"])
     transfer.report_button(run["run_id"])
     with st.form("note", clear_on_submit=True, border=False):
-        text = st.text_input("Note", placeholder="What to remember about this run")
+        text = st.text_input("Note", placeholder="What to remember about this run; #words are its tags")
         if st.form_submit_button("Add the note") and text.strip():
             with host.connection() as con:
                 retention.add_note(con, run["run_id"], text)

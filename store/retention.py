@@ -6,7 +6,9 @@ Notes and deletions are appended events, possible at any time from any cursor of
 
 import contextlib
 import os
+import re
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import duckdb
@@ -18,12 +20,19 @@ from avlab.store.ids import started_at
 from avlab.store.runs import DELETED, describe, runs
 from avlab.store.tables import TABLES, create_statements
 
+TAG = re.compile(r"(?<!\S)#[\w:-]+")
+
 
 def add_note(con: duckdb.DuckDBPyConnection, run: str, text: str) -> None:
     """Appends a note to a run. Raises UnknownRun, and StoreError for an empty note."""
     if not text.strip():
         raise StoreError("The note is empty: write something, or leave it.")
     append_event(con, describe(con, run)["run_id"], "note", text.strip())
+
+
+def tags_of(notes: Sequence[str]) -> list[str]:
+    """The words of a run's notes that begin with #, each once, in their order."""
+    return list(dict.fromkeys(word for note in notes for word in TAG.findall(note)))
 
 
 def delete_run(con: duckdb.DuckDBPyConnection, run: str) -> None:

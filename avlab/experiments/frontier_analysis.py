@@ -7,7 +7,6 @@ from typing import Protocol
 import duckdb
 import numpy as np
 
-from avlab.config import RunConfig
 from avlab.experiments import control_variate, statistics
 from avlab.experiments.analysis import NoExperiment, end_of
 from avlab.experiments.answers import FrontierAnswer, Objective, Point
@@ -98,7 +97,7 @@ def analyse_frontier(
     if plan is None or not all(map(load_of, plan.arms)):
         raise NoExperiment(f"Run {run} measured no frontier: start one with `avlab frontier`.")
     description = queries.describe(con, run)
-    earlier = earlier_runs(con, RunConfig.make(description["config"]), plan)
+    earlier = earlier_runs(con, description["config"], plan)
     runs = [each for each in earlier if each < run] + [run]
     found = points(con, runs)
     repeats = {each: [row.round for row in queries.rounds(con, each) if row.kept] for each in runs}

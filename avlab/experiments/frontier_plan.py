@@ -6,12 +6,14 @@ machine favours no arm. A frontier that was stopped goes on with the repeats it 
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import duckdb
 import msgspec
 
-from avlab.config import ConfigError, RunConfig
-from avlab.experiments.plan import FRONTIER_ARMS, FRONTIER_LOADS, MOST_ROUNDS, make_plan
+from avlab.config import ConfigError
+from avlab.experiments.plan import FRONTIER_ARMS, FRONTIER_LOADS, MOST_ROUNDS, Served, make_plan
+from avlab.kinds.base import ServingConfig
 from avlab.policies.arm import PolicyError, labels, unlabelled
 from avlab.store import queries
 from avlab.wire.commands import Experiment
@@ -20,7 +22,7 @@ MOST_CELLS = 200
 
 
 def make_frontier(
-    config: RunConfig,
+    config: Served,
     arms: Sequence[str] = FRONTIER_ARMS,
     loads: Sequence[int] = FRONTIER_LOADS,
     repeats: int = 3,
@@ -28,7 +30,7 @@ def make_frontier(
     washout: int = 4,
     learn: int = 200,
     order_seed: int | None = None,
-) -> tuple[RunConfig, Experiment]:
+) -> tuple[Served, Experiment]:
     """A run's configuration and the plan of a frontier; order_seed as in `make_plan`. Raises ConfigError."""
     loads, arms = sorted(set(loads)), [arm for arm in arms if arm.strip()]
     try:
@@ -65,17 +67,17 @@ class Rest:
     plan: Experiment | None
 
 
-def rest_of(con: duckdb.DuckDBPyConnection, config: RunConfig, plan: Experiment) -> Rest:
+def rest_of(con: duckdb.DuckDBPyConnection, config: ServingConfig, plan: Experiment) -> Rest:
     """What earlier runs leave to be done of this frontier."""
-    runs = earlier_runs(con, config, plan)
+    runs = earlier_runs(con, config.model_dump(mode="json"), plan)
     return Rest(runs, missing(con, runs, plan))
 
 
-def earlier_runs(con: duckdb.DuckDBPyConnection, config: RunConfig, plan: Experiment) -> list[str]:
+def earlier_runs(con: duckdb.DuckDBPyConnection, config: Mapping[str, Any], plan: Experiment) -> list[str]:
     """The runs that have measured a cell of this very frontier before, oldest first: same settings, cells and block
-    length.
+    length. config: the settings as a run records them.
     """
-    wanted, settings = _cells(plan), _settings(config.model_dump(mode="json"))
+    wanted, settings = _cells(plan), _settings(config)
     found = []
     for run in queries.experiment_runs(con, frontier=True):
         known = queries.experiment(con, run)

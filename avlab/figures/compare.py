@@ -1,8 +1,10 @@
 """Figures of the Runs page: headline numbers of some runs side by side."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import plotly.graph_objects as go
 
 from avlab.escaping import in_plotly
@@ -61,20 +63,62 @@ def against(runs: Sequence[Mapping[str, Any]], baseline: Mapping[str, Any]) -> l
     return rows
 
 
-def overlay(runs: Mapping[str, Columns]) -> go.Figure:
-    """Throughput over each run, a line a run; bucketed steps by label."""
+@dataclass(frozen=True, slots=True)
+class Overlaid:
+    """A chart that several runs can share: one sum over another in each bucket of steps.
+
+    over: "seconds" of serving, "steps", or another column. speed: whether a replay emulates it.
+    """
+
+    axis: str
+    sum: str
+    over: str
+    times: float = 1.0
+    speed: bool = False
+
+
+OVERLAID = {
+    "Throughput": Overlaid("output tokens/s", "tokens", "seconds", speed=True),
+    "Step time": Overlaid("ms a step", "seconds", "steps", 1e3, speed=True),
+    "Tokens per step": Overlaid("tokens per request and step", "tokens", "emitting"),
+    "Draft tokens verified": Overlaid("admitted, a request and step", "admitted", "emitting"),
+    "Acceptance of verified drafts": Overlaid("accepted / admitted", "accepted", "admitted"),
+    "Conditional acceptance": Overlaid("accepted / labelled", "accepted", "labelled"),
+    "Requests under way": Overlaid("requests a step", "running", "steps"),
+}
+
+
+def overlay(runs: Mapping[str, Columns], name: str = "Throughput") -> go.Figure:
+    """One of `OVERLAID` over each run, a line a run; bucketed steps by label."""
+    what = OVERLAID[name]
     served = {label: steps for label, steps in runs.items() if len(steps.get("step", ()))}
     if not served:
         return nothing("None of these runs has a step yet.")
-    figure = frame(SECONDS, "output tokens/s", 300, y_from_zero=True)
+    figure = frame(SECONDS, what.axis, 300, y_from_zero=True)
     for number, (label, steps) in enumerate(runs.items()):
         if label in served:
             index, middle = bins_of(steps)
-            seconds = total(steps["seconds"] - steps.get("paused", 0.0), index, len(middle))
-            rate = ratio(total(steps["tokens"], index, len(middle)), seconds)
+            above, below = (
+                total(_summed(steps, column), index, len(middle)) for column in (what.sum, what.over)
+            )
             colour = palette.RUNS[number % len(palette.RUNS)]
-            figure.add_trace(line(in_plotly(label), middle, rate, colour, hovertemplate="%{y:.1f} tokens/s"))
+            figure.add_trace(
+                line(
+                    in_plotly(label),
+                    middle,
+                    what.times * ratio(above, below),
+                    colour,
+                    hovertemplate="%{y:.4~g}",
+                )
+            )
     return figure
+
+
+def _summed(steps: Columns, name: str) -> np.ndarray:
+    """A column's sum in each bucket, without pauses."""
+    if name == "seconds":
+        return steps["seconds"] - steps.get("paused", 0.0)
+    return steps[name] * steps["steps"] if name == "running" else steps[name]
 
 
 def differences(configs: Mapping[str, Mapping[str, Any]]) -> list[dict[str, str | None]]:

@@ -13,6 +13,7 @@ from avlab.engine.recommended import recommended
 from avlab.escaping import in_markdown
 from avlab.field_sentences import sentences
 from avlab.kinds import reference
+from avlab.ui import prompt_upload
 from avlab.ui.presets import PRESETS
 from avlab.workloads import kinds
 
@@ -107,6 +108,7 @@ def dialog() -> None:
         column.button(preset.name, help=preset.shows, on_click=_fill, args=(preset.values,), width="stretch")
     if "form-policy" not in st.session_state:
         _fill(values())
+    prompt_upload.field()
     wrong: dict[str, str] = st.session_state.get("form-wrong", {})
     with st.form("settings-form", border=False):
         for tab, names in zip(st.tabs(list(GROUPS)), GROUPS.values(), strict=True):

@@ -157,7 +157,7 @@ def stored(tmp_path, *runs):
 def test_a_resumed_frontier_plans_what_was_asked_for_and_counts_the_rest_beside_it(tmp_path):
     """Two repeats asked for: one and two cells of the next, then a run without a cell, then one of the repeat left."""
     with stored(tmp_path, (2, (True, 4), (None, 2)), (1,), (1, (True, 4))) as (con, ids, config, whole):
-        assert earlier_runs(con, config, whole) == [ids[0], ids[2]]
+        assert earlier_runs(con, config.model_dump(mode="json"), whole) == [ids[0], ids[2]]
         first, none, last = (analyse_frontier(con, run) for run in ids)
     assert (first.cells, first.planned, first.beyond) == ((6, 4), 8, 0)
     assert (none.runs, none.cells, none.planned, none.beyond) == (ids[:2], (4, 4), 8, 2)

@@ -13,7 +13,9 @@ from dashboard import ALL_PAGES, charts, opened, page, said, until
 from avlab import sample, sample_answer, story
 from avlab.figures import segments
 from avlab.policies.arm import DEFAULT_ARM
+from avlab.report import report
 from avlab.store.feeds import Feed
+from avlab.store.retention import tags_of
 from avlab.ui import host
 
 CHARTS = {
@@ -83,7 +85,7 @@ def test_every_page_draws_a_shipped_run(name, shipped, runs):
     ("name", "button", "arms"),
     [
         ("ab", "Show the last A/B", [DEFAULT_ARM, "fixed:2", "fixed:7", "none"]),
-        ("frontier", "Show the last frontier", ["adaptive+depth", "fixed:2", "fixed:7", "none"]),
+        ("frontier", "Show the last frontier", [DEFAULT_ARM, "fixed:2", "fixed:7", "none"]),
     ],
 )
 def test_a_page_of_experiments_leads_from_the_drifting_run_to_the_shipped_one(name, button, arms, runs):
@@ -132,6 +134,19 @@ def test_what_the_story_says_of_its_numbers_is_what_its_recording_shows(runs):
     assert (
         1.0 < again["tokens_per_s"] / best["tokens_per_s"] < 1.3 and calm_again["verified"] > busy["verified"]
     )
+
+
+def test_a_report_has_headline_coefficients_calibration_and_ledger(runs):
+    with host.connection() as con:
+        text = report(con, runs["story"])
+    for title in ("Headline, emulated", "Where a step", "Slope of", "Intercepts of", "Calibration, emulated"):
+        assert f"<h2>{title}" in text
+    for name in ("throughput, tokens/s", "accepted / admitted", "tokens per step"):
+        assert f"<th>{name}</th>" in text
+
+
+def test_tags_are_words_of_notes():
+    assert tags_of(["#quiet and #b300.", "no#tag here", "# alone, #quiet"]) == ["#quiet", "#b300"]
 
 
 def test_the_answer_that_ships_can_be_drawn_and_names_what_its_steps_took():
