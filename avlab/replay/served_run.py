@@ -12,6 +12,7 @@ from avlab.replay.about import SERVED, About, TraceError
 from avlab.replay.served import filled
 from avlab.replay.trace import Trace
 
+COPYING = ("ngram", "suffix")  # drafters without logits
 SAMPLING = ("temperature", "top_p", "top_k")
 
 
@@ -48,6 +49,12 @@ def of_export(folder: Path) -> tuple[Trace, int]:
         )
     if settings.get("drafts") not in (None, "all"):
         raise TraceError("The run kept a sample of its drafts, not all: serve it with --drafts all.")
+    drafter = str(run["drafter"] or "none")
+    if drafter.partition(":")[0] in COPYING:
+        raise TraceError(
+            f"The run's drafter, {drafter}, may find nothing to draft, which raw drafts do not show: record a trace of "
+            "it with `avlab trace record`."
+        )
     rows = requests.to_pylist()
     samplings = {tuple(row[name] for name in SAMPLING) for row in rows}
     if len(samplings) != 1:
@@ -70,7 +77,7 @@ def of_export(folder: Path) -> tuple[Trace, int]:
     output = np.array([row["output_tokens"] for row in kept])
     seed = int(settings.get("seed", 0))
     about = About(
-        K, names, run["target"], run["drafter"] or "none", seed, temperature, top_p, top_k, SERVED,
+        K, names, run["target"], drafter, seed, temperature, top_p, top_k, SERVED,
         f"served by {run['kind']}, {visited.mean():.0%} of anchors visited",
     )  # fmt: skip
     trace = Trace(

@@ -106,6 +106,10 @@ def without(position):
         ({"requests": lambda rows: [rows[0] | {"top_k": 5}, *rows[1:]]}, "2 samplings"),
         ({"runs": lambda rows: [rows[0] | {"config": '{"drafts": "sampled"}'}]}, "a sample of its drafts"),
         ({"runs": lambda rows: [rows[0] | {"config": "{"}]}, "cannot be read"),
+        (
+            {"runs": lambda rows: [rows[0] | {"drafter": "ngram:prompt_lookup_max=4"}]},
+            "may find nothing to draft",
+        ),
     ],
 )
 def test_a_run_that_cannot_be_one_is_one_sentence(tmp_path, changes, sentence):
