@@ -56,7 +56,7 @@ LONGEST_LINE = 4096  # characters; the parser's time grows with the square of a 
 LONGEST_SOURCE = 200  # characters of the labels that tell engines of one number apart
 MOST_POSITIONS = 1024  # draft positions of one engine
 MOST_ENGINES = 512  # of one text: their sums stay whole numbers of 64 bits
-MOST_SAMPLES = 100_000  # of vLLM's own, of one text: seconds of reading
+MOST_SAMPLES = 50_000  # of vLLM's own, of one text: seconds of reading
 LARGEST = 2.0**53  # of a count: whole numbers are exact up to here
 
 

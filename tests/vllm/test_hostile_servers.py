@@ -111,10 +111,10 @@ def test_three_hundred_thousand_engines_are_one_sentence_within_seconds():
     text = "".join(
         f'vllm:generation_tokens_total{{engine="{number}",model_name="m"}} 1\n' for number in range(300_000)
     )
-    began = time.monotonic()
+    began = time.process_time()
     with pytest.raises(MetricsError, match=f"more than {MOST_ENGINES} engines"):
         read(text)
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 5
 
 
 def test_as_many_samples_of_one_engine_are_a_sentence_too():
@@ -122,10 +122,10 @@ def test_as_many_samples_of_one_engine_are_a_sentence_too():
         f'vllm:request_success_total{{engine="0",finished_reason="{number}",model_name="m"}} 1\n'
         for number in range(150_000)
     )
-    began = time.monotonic()
+    began = time.process_time()
     with pytest.raises(MetricsError, match="of a whole federation"):
         read(text)
-    assert time.monotonic() - began < 10
+    assert time.process_time() - began < 10
 
 
 def test_the_largest_counts_of_the_most_engines_fit_into_the_database():
