@@ -1,6 +1,7 @@
 """The configuration of a run that watches a server: for the command line, the worker and the dashboard's form."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -83,6 +84,12 @@ class AttachConfig(BaseModel):
     @classmethod
     def _url(cls, text: str) -> str:
         return base_url(text)
+
+    @field_validator("telemetry")
+    @classmethod
+    def _telemetry(cls, text: str | None) -> str | None:
+        """As a whole path: the worker that reads it runs in another folder."""
+        return str(Path(text).expanduser().absolute()) if text else None
 
     @field_validator("others")
     @classmethod

@@ -6,6 +6,7 @@ from stand_in_runner import INTERVAL, REQUESTS, K, Worker, load, manage, serve
 from vllm_stand_in import metrics_text, serving
 
 from avlab.vllm import extension, telemetry
+from avlab.vllm.attach_config import AttachConfig
 from avlab.vllm.ring import RingError, RingFile
 from avlab.wire import frames as fr
 
@@ -105,6 +106,15 @@ def test_a_file_of_something_else_is_not_read(tmp_path, monkeypatch, given, sett
         desk = watch(stand_in, lambda _: server.go_on(2), duration=2, telemetry=str(tmp_path), **settings)
     assert any(sentence in each for each in desk.said("info")), desk.said("info")
     assert len(desk.steps()) == 2  # intervals of the counters
+
+
+def test_a_folder_is_known_by_its_whole_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = AttachConfig.make(url="http://h", telemetry="here")
+    assert config.telemetry == str(tmp_path / "here")
+    monkeypatch.chdir("/")
+    assert AttachConfig.make(config.given()).telemetry == str(tmp_path / "here")
+    assert AttachConfig.make(url="http://h", telemetry="").telemetry is None
 
 
 def test_a_file_whose_worker_has_ended_is_not_read(tmp_path, monkeypatch):

@@ -5,6 +5,7 @@ import logging
 import os
 import random
 import struct
+import threading
 
 import pytest
 from stand_in_runner import INTERVAL, REQUESTS, K, Worker, load, manage, serve
@@ -233,6 +234,34 @@ def test_a_state_of_wrong_values_is_a_sentence(tmp_path, text):
     with pytest.raises(RingError, match=r"damaged"):
         RingFile(tmp_path / "a.ring").state()
     made.close()
+
+
+def test_readers_that_never_wait_read_nothing_wrong_while_it_is_written(tmp_path):
+    """A row holds its own number throughout; ten thousand are written while they are read as fast as that goes."""
+    layout = Layout(K, 40, 64, 8, 256, 8, 8)
+    made = Ring(tmp_path / "a.ring", layout)
+    made.rows("steps", [(0, [0.0] * 40)])
+    ended = threading.Event()
+
+    def write():
+        for number in range(1, 10_000):
+            made.rows("steps", [(number, [float(number)] * 40)])
+            made.copy("state", f"{number:200d}".encode())
+        ended.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    file, read, states = RingFile(tmp_path / "a.ring"), 0, 0
+    while not ended.is_set():
+        state = file._copy("state")
+        last = int(state) if state else 0
+        states += 1
+        for row in file._rows("steps", max(0, last - 63), last + 1):
+            assert len(set(row)) == 1 and last - 64 < row[0] <= last
+            read += 1
+    writer.join()
+    made.close()
+    assert read > 500 and states > 20
 
 
 def test_another_life_of_the_worker_is_told(tmp_path):

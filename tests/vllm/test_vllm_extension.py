@@ -17,6 +17,7 @@ from avlab.speculation.features import log_odds
 from avlab.speculation.labels import labels
 from avlab.speculation.regression import Coefficients, RoundStatistics, refit
 from avlab.vllm.ring import RingFile
+from avlab.vllm.sidecar.exporter import Exporter
 
 pytestmark = [needs_vllm, pytest.mark.vllm, pytest.mark.slow]
 
@@ -238,6 +239,23 @@ def test_a_file_without_development_mode_has_the_extensions_figures(models, plai
         expected += survival[np.arange(K) < np.array(each["admitted"])[:, None]].sum()
         accepted += taught_with[0].sum()
     assert state.totals["expected_accepted"] == pytest.approx(expected, rel=1e-5)
+    scraped = {
+        (sample.name, sample.labels.get("position")): sample.value
+        for family in Exporter(tmp_path).collect()
+        for sample in family.samples
+    }
+    for name in ("scheduled", "admitted", "accepted", "labelled"):
+        for k in range(K):
+            counted = scraped[f"vllm:adaptive_sd_{name}_tokens_per_pos_total", str(k)]
+            assert counted == sum(row[k] for row in steps[name])
+    assert (
+        scraped["vllm:adaptive_sd_expected_accepted_tokens_total", None] == state.totals["expected_accepted"]
+    )
+    measured = sum(a + b for a, b, c in zip(*(steps[n] for n in ("draft_ms", "verify_ms", "expected_ms")), strict=True)
+                   if np.isfinite(c))  # fmt: skip
+    assert scraped["vllm:adaptive_sd_measured_step_seconds_total", None] == pytest.approx(measured / 1e3)
+    assert scraped["vllm:adaptive_sd_slope", None] == told["refits_made"][-1][3]
+    assert scraped["vllm:adaptive_sd_budget_tokens", None] == steps["budget"][-1]
     assert state.totals["error_sum"] == pytest.approx(expected - accepted, rel=1e-4, abs=1e-4)
 
 
