@@ -28,7 +28,10 @@ def _option(name: str) -> OptionInfo:
 def attach(
     urls: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[URL]...", help="A server, as http://HOST:PORT, or several side by side."),
+        typer.Argument(
+            metavar="[URL]...",
+            help="A server, as http://HOST:PORT, or several side by side; none where --telemetry alone is read.",
+        ),
     ] = None,
     model: Annotated[str | None, _option("model")] = None,
     engine: Annotated[str | None, _option("engine")] = None,
@@ -62,11 +65,15 @@ def attach(
     adaptive verification trimming looks like rejection in them.
     """
     urls = urls or []
-    if (prometheus is None) == (not urls):
+    if prometheus is None and not urls and not telemetry:
+        raise ConfigError(
+            ["Give the address of a server, of a Prometheus server with --prometheus, or --telemetry FOLDER."]
+        )
+    if prometheus is not None and urls:
         raise ConfigError(["Give the address of a server, or of a Prometheus server with --prometheus."])
     if prometheus is not None and since is None:
         raise ConfigError(["--prometheus needs --from, as 2026-01-31T14:00, or 2h for two hours ago."])
-    url, *others = [prometheus] if prometheus is not None else urls
+    url, *others = [prometheus] if prometheus is not None else urls or [""]
     given = {
         "url": url, "others": others, "history": prometheus is not None, "step": step, "selector": selector,
         "since": moment_of(since) if prometheus is not None and since else None,

@@ -19,6 +19,7 @@ from avlab.vllm.find_extension import Found, Unread, find_extension
 from avlab.vllm.find_ring import find_ring
 from avlab.vllm.intervals import engine_sample, step_of
 from avlab.vllm.metrics import Reading, fell, total
+from avlab.vllm.ring_server import RingServer
 from avlab.vllm.server import Server, ServerError
 from avlab.vllm.unknown import cannot_know
 from avlab.vllm.watched import AttachError, Part, Watched, names_of
@@ -43,7 +44,9 @@ class Watch:
         config = self.config
         self.servers = [
             Watched(
-                Server(url, config.key_variable, config.ca_file, config.timeout),
+                (Server if config.url else RingServer)(
+                    url, config.key_variable, config.ca_file, config.timeout
+                ),
                 name,
                 config.engine,
                 config.model or "",

@@ -23,7 +23,9 @@ class AttachConfig(BaseModel):
     spin: ClassVar[int] = 0
     traffic: ClassVar[tuple[str, str]] = ("", "")  # its users' requests, which nobody tells
 
-    url: str = Field(min_length=1, description="the server, as http://HOST:PORT")
+    url: str = Field(
+        "", description="the server, as http://HOST:PORT; none where its telemetry alone is read"
+    )
     model: str | None = Field(None, description="whose numbers, where the server serves several models")
     engine: str | None = Field(None, description="one engine's number; else all together")
     interval: float = Field(1.0, ge=0.2, le=60, description="seconds between two readings")
@@ -77,13 +79,13 @@ class AttachConfig(BaseModel):
 
     @property
     def servers(self) -> tuple[str, ...]:
-        """The addresses of all servers, the first one first."""
-        return (self.url, *self.others)
+        """The addresses of all servers, the first one first; a folder of telemetry in place of a server's."""
+        return (self.url or str(self.telemetry), *self.others)
 
     @field_validator("url")
     @classmethod
     def _url(cls, text: str) -> str:
-        return base_url(text)
+        return base_url(text) if text else text
 
     @field_validator("telemetry")
     @classmethod
@@ -105,6 +107,8 @@ class AttachConfig(BaseModel):
 
     @model_validator(mode="after")
     def _apart(self) -> Self:
+        if not self.url and not self.telemetry:
+            raise ValueError("No server is named: give its address, http://HOST:PORT, or --telemetry FOLDER.")
         if self.history:
             if self.since is None or self.until is None or self.until - self.since < self.step:
                 raise ValueError(

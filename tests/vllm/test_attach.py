@@ -323,7 +323,7 @@ def test_one_of_several_models_and_engines_is_watched_alone():
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        ({}, "url is missing: give the server, as http://HOST:PORT"),
+        ({}, "No server is named: give its address, http://HOST:PORT, or --telemetry FOLDER"),
         ({"url": "localhost:8000"}, "is no server's address"),
         ({"url": "http://h", "interval": 0}, "interval is 0; it must be at least 0.2"),
         (

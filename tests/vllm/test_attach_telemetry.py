@@ -1,13 +1,16 @@
 """`avlab attach URL --telemetry FOLDER`: a server's own counters, and what its worker writes beside them."""
 
 import pytest
-from attach_desk import watch
+from attach_desk import Desk, watch
 from stand_in_runner import INTERVAL, REQUESTS, K, Worker, load, manage, serve
 from vllm_stand_in import metrics_text, serving
 
+from avlab.config import ConfigError
 from avlab.vllm import extension, telemetry
+from avlab.vllm.attach import AttachError, Watch
 from avlab.vllm.attach_config import AttachConfig
 from avlab.vllm.ring import RingError, RingFile
+from avlab.vllm.server import ServerError
 from avlab.wire import frames as fr
 
 MODEL = "some/model"
@@ -73,6 +76,48 @@ def test_steps_refits_and_calibration_are_the_workers(tmp_path, monkeypatch):
     assert sum(sum(each.count) for each in cells if each.source == "online") == 4 * INTERVAL * REQUESTS * 2
     assert len(desk.of(fr.EngineSample)) == 4
     assert not desk.said("warning")
+
+
+def watch_folder(folder, after, **settings):
+    desk = Desk(AttachConfig.make(telemetry=str(folder), **settings), after=after)
+    desk.result = Watch(desk).run()
+    return desk
+
+
+def test_a_folder_alone_is_a_run_too(tmp_path, monkeypatch):
+    with serving() as stand_in:
+        server = Server(stand_in, tmp_path, monkeypatch)
+        desk = watch_folder(tmp_path, lambda _: server.go_on(INTERVAL), duration=4)
+        [hello] = desk.of(fr.Hello)
+        assert hello.machine["extension"] and hello.machine["server"] == str(tmp_path)
+        assert (hello.target, hello.K, hello.machine["adaptive"]) == (MODEL, K, True)
+        assert [step.step for step in desk.steps()] == list(range(4 * INTERVAL)) and not desk.said("warning")
+        samples = desk.of(fr.EngineSample)
+        assert [sample.tokens for sample in samples] == [2 * REQUESTS * INTERVAL] * 4
+        assert samples[0].accepted_by_position == [REQUESTS * INTERVAL, 0, 0]
+        assert samples[0].running == REQUESTS
+
+        def leave(waits):
+            if waits == 2:
+                server.worker.destroy_worker_extension()
+
+        with pytest.raises(AttachError, match=r"No worker writes telemetry .* silent for 3 s"):
+            watch_folder(tmp_path, leave, patience=3)
+    with pytest.raises(ServerError, match="holds no telemetry"):
+        (tmp_path / "empty").mkdir()
+        watch_folder(tmp_path / "empty", lambda _: None)
+    with pytest.raises(ConfigError, match="or --telemetry FOLDER"):
+        AttachConfig.make()
+
+
+def test_engines_of_a_folder_are_told_apart(tmp_path, monkeypatch):
+    with serving() as stand_in:
+        servers = [Server(stand_in, tmp_path, monkeypatch, engine=n) for n in (0, 1)]
+        one = watch_folder(tmp_path, lambda _: [each.go_on(2) for each in servers], duration=2, engine="1")
+        both = watch_folder(tmp_path, lambda _: [each.go_on(2) for each in servers], duration=2)
+    assert one.of(fr.Hello)[0].machine["extension"] and len(one.steps()) == 4
+    assert any("--engine N reads one engine's" in each for each in both.said("info"))
+    assert [step.tokens for step in both.steps()] == [2 * 2 * 2 * REQUESTS] * 2  # of both, from their sums
 
 
 def test_a_worker_that_begins_anew_is_a_restart(tmp_path, monkeypatch):
