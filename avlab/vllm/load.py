@@ -102,7 +102,11 @@ class _Block:
 
     def __init__(self, loop: ClosedLoop, round: int):
         self.loop = loop
-        self.texts = loop.prompts.texts(round)
+        texts = loop.prompts.texts(round)
+        ready = [
+            next(texts) for _ in range(loop.requests)
+        ]  # opening a workload takes a moment that nobody waits for
+        self.texts = itertools.chain(ready, texts)
         self.numbers = itertools.count()
         self.lock = threading.Lock()
         self.stopped = False

@@ -20,7 +20,7 @@ MODEL = "some/model"
 
 
 def loop(server, requests=3, **settings):
-    return ClosedLoop(Server(server.url), MODEL, requests, Prompts(tokens=20, **settings), warm=5)
+    return ClosedLoop(Server(server.url), MODEL, requests, Prompts(tokens=20, **settings), warm=30)
 
 
 def test_a_closed_loop_counts_the_tokens_of_the_server_s_own_usage():
@@ -46,11 +46,11 @@ def test_both_servers_get_the_same_prompts_and_seeds():
 
 def test_a_faster_candidate_is_declared_by_randomised_rounds():
     found = Canary("throughput", True)
-    with streaming(token_s=0.02) as slow, streaming(token_s=0.01) as fast:
-        for pair in loaded([loop(slow), loop(fast)], 12, 0.15, seed=1):
+    with streaming(token_s=0.1) as slow, streaming(token_s=0.02) as fast:
+        for pair in loaded([loop(slow), loop(fast)], 12, 0.4, seed=1):
             found.pairs.append(pair)
     answer = found.comparison()
-    assert answer.rounds == 12 and answer.declared and 1.5 < answer.ratio < 2.2
+    assert answer.rounds == 12 and answer.declared and answer.ratio > 1.3  # 5 on an idle machine
     assert len({pair.order for pair in found.pairs}) == 2 and not found.caveats
     assert sentences(found)[0].startswith("The candidate is better")
 
@@ -167,7 +167,7 @@ def test_sentences_say_what_is_not_known():
 
 
 def test_the_command_serves_both_and_says_it_in_json():
-    with streaming(token_s=0.02) as slow, streaming(token_s=0.01) as fast:
+    with streaming(token_s=0.1) as slow, streaming(token_s=0.01) as fast:
         words = ["canary", slow.url, fast.url, "--load", "2", "--rounds", "2", "--block", "0.5", "--json"]
         result = CliRunner().invoke(app, words)
         assert result.exit_code == 0, result.output
