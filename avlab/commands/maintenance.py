@@ -16,11 +16,17 @@ def fetch(
     """Download the default target once and convert it; later runs need no network."""
     from avlab.engine import fetch as fetching
 
-    with terminal.bar() as progress:
-        folder = fetching.fetch(progress)
-        if verify:
-            progress("comparing hashes", 0, 0)
-            fetching.check(folder, thorough=True)
+    try:
+        with terminal.bar() as progress:
+            folder = fetching.fetch(progress)
+            if verify:
+                progress("comparing hashes", 0, 0)
+                fetching.check(folder, thorough=True)
+    except KeyboardInterrupt:
+        terminal.fail(
+            "Interrupted: `avlab fetch` goes on from a download that came whole, and begins any other again."
+        )
+        raise typer.Exit(130) from None
     if as_json:
         terminal.print_json({"folder": str(folder), "verified": verify})
     else:

