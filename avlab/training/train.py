@@ -11,11 +11,10 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from safetensors import safe_open
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn import functional as F
 
+from avlab.training.checkpoints import load_training, save_training
 from avlab.training.data import Recordings, TrainingBatch
 from avlab.training.model import DrafterNetwork
 
@@ -220,31 +219,11 @@ class Trainer:
 
     def save(self) -> None:
         """Network, optimiser moments and place in the schedule, written whole or not at all."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        tensors = {f"network.{k}": v for k, v in self.network.state_dict().items()}
-        for i, p in enumerate(p for g in self.optimiser.param_groups for p in g["params"]):
-            for name, value in self.optimiser.state.get(p, {}).items():
-                tensors[f"optimiser.{i}.{name}"] = value
-        tensors["vocabulary"] = self.vocabulary
-        path = self.folder / "checkpoint.safetensors"
         meta = {"update": str(self.update), "shape": json.dumps(self.network.shape.as_dict())}
-        save_file({k: v.detach().contiguous() for k, v in tensors.items()}, path.with_suffix(".part"), meta)
-        path.with_suffix(".part").rename(path)
+        save_training(self.folder, self.network, self.optimiser, self.vocabulary, meta)
 
     def load(self) -> bool:
         """Go on from the folder's checkpoint, if there is one."""
-        path = self.folder / "checkpoint.safetensors"
-        if not path.exists():
-            return False
-        tensors = load_file(path)
-        with safe_open(path, framework="pt") as file:
-            self.update = int(file.metadata()["update"])
-        self.network.load_state_dict(
-            {k.removeprefix("network."): v for k, v in tensors.items() if k.startswith("network.")}
-        )
-        for i, p in enumerate(p for g in self.optimiser.param_groups for p in g["params"]):
-            prefix = f"optimiser.{i}."
-            state = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
-            if state:
-                self.optimiser.state[p] = state
-        return True
+        update = load_training(self.folder, self.network, self.optimiser)
+        self.update = self.update if update is None else update
+        return update is not None

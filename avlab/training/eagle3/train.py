@@ -1,6 +1,5 @@
 """Training of the EAGLE-3 head: batches, loss, schedule and checkpoints. Resumes where it stopped."""
 
-import json
 import math
 import random
 import time
@@ -9,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn import functional as F
 
+from avlab.training.checkpoints import load_training, save_training
 from avlab.training.data import Piece, Recordings
 from avlab.training.eagle3.network import Eagle3Network
 
@@ -157,33 +155,14 @@ class Trainer:
 
     def save(self) -> None:
         """Network, optimiser moments and place in the schedule, written whole or not at all."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        tensors = {f"network.{name}": value for name, value in self.network.state_dict().items()}
-        for i, p in enumerate(p for g in self.optimiser.param_groups for p in g["params"]):
-            for name, value in self.optimiser.state.get(p, {}).items():
-                tensors[f"optimiser.{i}.{name}"] = value
-        tensors["vocabulary"] = self.vocabulary
-        path = self.folder / "checkpoint.safetensors"
-        meta = {"update": str(self.update), "tokens": json.dumps(self.recordings.tokens)}
-        save_file({k: v.detach().contiguous() for k, v in tensors.items()}, path.with_suffix(".part"), meta)
-        path.with_suffix(".part").rename(path)
+        meta = {"update": str(self.update), "tokens": str(self.recordings.tokens)}
+        save_training(self.folder, self.network, self.optimiser, self.vocabulary, meta)
 
     def load(self) -> bool:
         """Go on from the folder's checkpoint, if there is one."""
-        path = self.folder / "checkpoint.safetensors"
-        if not path.exists():
-            return False
-        tensors = load_file(path)
-        with safe_open(path, framework="pt") as file:
-            self.update = int(file.metadata()["update"])
-        mine = {k.removeprefix("network."): v for k, v in tensors.items() if k.startswith("network.")}
-        self.network.load_state_dict(mine)
-        for i, p in enumerate(p for g in self.optimiser.param_groups for p in g["params"]):
-            prefix = f"optimiser.{i}."
-            state = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
-            if state:
-                self.optimiser.state[p] = state
-        return True
+        update = load_training(self.folder, self.network, self.optimiser)
+        self.update = self.update if update is None else update
+        return update is not None
 
 
 def rates(acceptance: Tensor) -> str:
