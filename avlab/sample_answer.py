@@ -15,6 +15,7 @@ from avlab.config import RunConfig
 from avlab.lab.lab import Lab
 from avlab.lab.supervisor import WorkerError
 from avlab.policies.arm import DEFAULT_ARM
+from avlab.speculation.sampling import USUAL
 from avlab.wire import commands
 from avlab.wire.frames import Tokens
 
@@ -44,7 +45,15 @@ def record(lab: Lab) -> Answer:
     """Have a prompt answered, once the estimator has learnt from other traffic. Raises WorkerError."""
     lab.run(RunConfig.make(arrival="closed:4", max_model_len=1024, max_new_tokens=200))
     _until(lab, lambda: lab.tally.snapshot()["steps"] >= LEARN_STEPS)
-    asked = commands.Generate([{"role": "user", "content": PROMPT}], 80, arm=DEFAULT_ARM)
+    asked = commands.Generate(
+        [{"role": "user", "content": PROMPT}],
+        80,
+        arm=DEFAULT_ARM,
+        temperature=USUAL.temperature,
+        top_k=USUAL.top_k,
+        top_p=USUAL.top_p,
+        seed=1,
+    )
     lab.generate(asked)
 
     def over() -> bool:

@@ -14,6 +14,7 @@ from avlab import sample, sample_answer, story
 from avlab.figures import segments
 from avlab.policies.arm import DEFAULT_ARM
 from avlab.report import report
+from avlab.speculation.sampling import USUAL
 from avlab.store.feeds import Feed
 from avlab.store.retention import tags_of
 from avlab.ui import host
@@ -152,6 +153,7 @@ def test_tags_are_words_of_notes():
 def test_the_answer_that_ships_can_be_drawn_and_names_what_its_steps_took():
     answer = sample_answer.shipped()
     assert len(answer.steps) > 10 and answer.arm == DEFAULT_ARM
+    assert (answer.temperature, answer.top_p) == (USUAL.temperature, USUAL.top_p)
     assert all((step.verify_ms or 0) > 0 for step in answer.steps)
     fates = {slot.fate for step in answer.steps for slot in step.draft}
     assert {"accepted", "rejected", "trimmed"} <= fates
