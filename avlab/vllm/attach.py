@@ -293,6 +293,9 @@ class Watch:
             except AttachError as error:  # another model stands at one of several addresses
                 if not self.several:
                     raise
+                if watched.silent_since is not None and watched.foreign != str(error):
+                    self.order.event("warning", "server", str(error))  # after a silence that was told
+                watched.foreign = str(error)
                 self._silent(watched, ServerError(str(error), passing=True))
                 continue
             watched.last = after

@@ -38,6 +38,7 @@ class Watched:
     last: tuple[float, Reading] | None = None
     silent_since: float | None = None
     missed: bool = False
+    foreign: str = ""  # what was said of another model at its address
 
     def read(self) -> Reading | ServerError:
         """What /metrics says, or why nothing. A server that is starting has no counters yet: it may the next time."""

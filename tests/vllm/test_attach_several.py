@@ -123,6 +123,16 @@ def test_another_model_at_one_s_address_is_told_and_not_counted():
     assert desk.said("warning") == [f"{desk.names[1]} does not serve some/model any more."]
 
 
+def test_another_model_that_comes_after_a_silence_is_told_once():
+    def texts(number, second):
+        if number and second == 2:
+            return BUSY
+        return metrics_text(10 * second, model="another/model" if number and second > 2 else "some/model")
+
+    desk = watch(texts, duration=6)
+    assert desk.said("warning")[1:] == [f"{desk.names[1]} does not serve some/model any more."]
+
+
 def test_an_engine_that_leaves_one_of_them_is_named_with_its_server():
     def texts(number, second):
         return "".join(metrics_text(10 * second, engine=e) for e in ("0" if number and second >= 2 else "01"))
