@@ -9,7 +9,7 @@ import store_frames as frames
 from avlab.experiments import control_variate, statistics
 from avlab.experiments.analysis import analyse
 from avlab.experiments.answers import PromptAdjustment
-from avlab.experiments.words import ADJUSTED, ratios_explained
+from avlab.experiments.words import ADJUSTED, EXPECTED, ratios_explained
 from avlab.store import queries
 from avlab.store.database import Database
 from avlab.store.experiment_rows import BlockRate, ServedLedger
@@ -126,9 +126,9 @@ def test_a_difference_is_found_sooner():
     assert np.mean(found[1]) > np.mean(found[0]) + 0.3
 
 
-def recorded(tmp_path, design, rounds=8, dear=None):
+def recorded(tmp_path, design, rounds=8, dear=None, surplus=0.0):
     """The verdict of two arms whose steps take 10 ms, or 60 ms with a prompt, which "none" happens to get more of; a
-    prompt takes 500 ms from round `dear` on.
+    prompt takes 500 ms from round `dear` on. surplus: drafts accepted beyond what was expected, of each step.
     """
     run, config = new_run_id(), {"policy": "none", "workload": "chat", "temperature": 1.0}
     plan = cm.Experiment(["fixed:5", "none"], "none", rounds, 4, design)
@@ -145,6 +145,7 @@ def recorded(tmp_path, design, rounds=8, dear=None):
                 "prompt_tokens": 50 * prompt,
                 "tokens": 4,
                 "verify_ms": 55.0 if prompt else 5.0,
+                "surplus": surplus,
             }
             sent.append(fr.Steps([frames.step(each, number, **told)]))
         sent += [fr.RoundDone(number // 2, True, "", clock, first + 10)] if number % 2 else []
@@ -209,6 +210,16 @@ def test_isolated_blocks_are_left_as_they_were_served(tmp_path):
         assert sum(ledger.line(part) for part in PARTS) == pytest.approx(ledger.total_ms)
     assert told.results[0].ratio == pytest.approx(0.25 / 0.15, rel=0.01)
     assert ADJUSTED not in ratios_explained(told)
+
+
+def test_a_ratio_counts_expected_drafts_where_every_step_tells_them(tmp_path):
+    told, blocks = recorded(tmp_path / "told", "isolated", surplus=0.25)
+    assert [block.expected for block in blocks] == [37.5] * 16 and told.expected
+    assert EXPECTED in ratios_explained(told)
+    assert {seen.ledger.tokens for seen in told.arms.values()} == {40.0 * 8}  # what was served stays what it was
+    silent, blocks = recorded(tmp_path / "silent", "isolated", surplus=float("nan"))
+    assert [block.expected for block in blocks] == [40] * 16 and not silent.expected
+    assert EXPECTED not in ratios_explained(silent)
 
 
 def drafted_blocks(seed, chances=(0.6, 0.6), rounds=60, steps=24, requests=8, K=3, tells=True):
