@@ -216,7 +216,9 @@ def test_a_ratio_counts_expected_drafts_where_every_step_tells_them(tmp_path):
     told, blocks = recorded(tmp_path / "told", "isolated", surplus=0.25)
     assert [block.expected for block in blocks] == [37.5] * 16 and told.expected
     assert EXPECTED in ratios_explained(told)
-    assert {seen.ledger.tokens for seen in told.arms.values()} == {40.0 * 8}  # what was served stays what it was
+    assert {seen.ledger.tokens for seen in told.arms.values()} == {
+        40.0 * 8
+    }  # what was served stays what it was
     silent, blocks = recorded(tmp_path / "silent", "isolated", surplus=float("nan"))
     assert [block.expected for block in blocks] == [40] * 16 and not silent.expected
     assert EXPECTED not in ratios_explained(silent)
