@@ -15,7 +15,7 @@ BOUND = 300  # ms of processor time; the bar is 100 on the machine of docs/bench
 @pytest.mark.slow
 def test_a_tick_on_ten_million_rows(tmp_path):
     found = page_ticks(tmp_path / "lab.duckdb", 10_000_000, 5)
-    assert set(found) == {"live", "coefficients", "calibration", "budget", "ab"}
+    assert set(found) == {"live", "coefficients", "calibration", "budget", "ab", "frontier"}
     for name, asked in found.items():
         assert 0 < np.percentile(asked.busy, 95) < BOUND, (name, asked)
 
